@@ -115,6 +115,8 @@ fn refusals_are_numbers_and_errors_end_the_script() {
              exists = zfs.sync.snapshot('tank/a/b@x'),
              promote = two(zfs.sync.promote('tank/clone')),
              property = zfs.sync.set_prop('tank/a', 'mountpoint', '/x'),
+             long = zfs.sync.inherit('tank/a', 'a:' .. ('x'):rep(300)),
+             native = zfs.sync.inherit('tank/a', 'type'),
              none = zfs.sync.rollback('tank/a'),
              known = zfs.exists('tank/a') and not zfs.exists('tank/none'),
          }",
@@ -126,8 +128,10 @@ fn refusals_are_numbers_and_errors_end_the_script() {
         ("exists", number(17)),
         ("known", ProgramValue::Boolean(true)),
         ("later", number(0)),
+        ("long", number(22)),
         ("missing", number(2)),
         ("name", number(22)),
+        ("native", number(22)),
         ("none", number(22)),
         (
             "promote",
@@ -243,4 +247,17 @@ fn properties_have_values_and_sources() {
     ] {
         fails(&pool, script);
     }
+}
+
+/// Snapshots of pools before version 12 have no properties.
+#[test]
+fn what_an_old_pool_cannot_hold_is_refused() {
+    let world = World::without_journal(32);
+    let pool = sim::create_old(&world, &[(NewLayout::Single, 1)], 128, 11);
+    pool.datasets().snapshot(&["tank@s"], &[]).unwrap();
+    let refused = run(&pool, "return zfs.sync.set_prop('tank@s', 'org:note', 'x')");
+    assert_eq!(refused, ProgramValue::Integer(22));
+    let set = run(&pool, "return zfs.sync.set_prop('tank', 'org:note', 'x')");
+    assert_eq!(set, ProgramValue::Integer(0));
+    pool.export().unwrap();
 }

@@ -1,85 +1,78 @@
-//! Error numbers of Linux, as the functions of a program return them.
+//! Error numbers, as the functions of a program return them.
 
 use millpond_dataset::{DatasetError, Refusal};
 use millpond_lua::{Error as LuaError, Lua, Value};
-
-pub(super) const E2BIG: i64 = 7;
-pub(super) const EAGAIN: i64 = 11;
-pub(super) const EBUSY: i64 = 16;
-pub(super) const EEXIST: i64 = 17;
-pub(super) const EXDEV: i64 = 18;
-pub(super) const EINVAL: i64 = 22;
-pub(super) const ENAMETOOLONG: i64 = 36;
-const EPERM: i64 = 1;
-const ENOENT: i64 = 2;
-const ESRCH: i64 = 3;
-const EIO: i64 = 5;
-const ENOSPC: i64 = 28;
-const ENOTSUP: i64 = 95;
-const EDQUOT: i64 = 122;
+use rustix::io::Errno;
 
 /// The global names of a program.
-const NAMES: [(&str, i64); 41] = [
-    ("EPERM", EPERM),
-    ("ENOENT", ENOENT),
-    ("ESRCH", ESRCH),
-    ("EINTR", 4),
-    ("EIO", EIO),
-    ("ENXIO", 6),
-    ("E2BIG", E2BIG),
-    ("ENOEXEC", 8),
-    ("EBADF", 9),
-    ("ECHILD", 10),
-    ("EAGAIN", EAGAIN),
-    ("ENOMEM", 12),
-    ("EACCES", 13),
-    ("EFAULT", 14),
-    ("ENOTBLK", 15),
-    ("EBUSY", EBUSY),
-    ("EEXIST", EEXIST),
-    ("EXDEV", EXDEV),
-    ("ENODEV", 19),
-    ("ENOTDIR", 20),
-    ("EISDIR", 21),
-    ("EINVAL", EINVAL),
-    ("ENFILE", 23),
-    ("EMFILE", 24),
-    ("ENOTTY", 25),
-    ("ETXTBSY", 26),
-    ("EFBIG", 27),
-    ("ENOSPC", ENOSPC),
-    ("ESPIPE", 29),
-    ("EROFS", 30),
-    ("EMLINK", 31),
-    ("EPIPE", 32),
-    ("EDOM", 33),
-    ("ERANGE", 34),
-    ("EDEADLK", 35),
-    ("ENAMETOOLONG", ENAMETOOLONG),
-    ("ENOLCK", 37),
-    ("ENOTSUP", ENOTSUP),
-    ("ECANCELED", 125),
-    ("ENOTEMPTY", 39),
-    ("EDQUOT", EDQUOT),
+const NAMES: [(&str, Errno); 41] = [
+    ("EPERM", Errno::PERM),
+    ("ENOENT", Errno::NOENT),
+    ("ESRCH", Errno::SRCH),
+    ("EINTR", Errno::INTR),
+    ("EIO", Errno::IO),
+    ("ENXIO", Errno::NXIO),
+    ("E2BIG", Errno::TOOBIG),
+    ("ENOEXEC", Errno::NOEXEC),
+    ("EBADF", Errno::BADF),
+    ("ECHILD", Errno::CHILD),
+    ("EAGAIN", Errno::AGAIN),
+    ("ENOMEM", Errno::NOMEM),
+    ("EACCES", Errno::ACCESS),
+    ("EFAULT", Errno::FAULT),
+    ("ENOTBLK", Errno::NOTBLK),
+    ("EBUSY", Errno::BUSY),
+    ("EEXIST", Errno::EXIST),
+    ("EXDEV", Errno::XDEV),
+    ("ENODEV", Errno::NODEV),
+    ("ENOTDIR", Errno::NOTDIR),
+    ("EISDIR", Errno::ISDIR),
+    ("EINVAL", Errno::INVAL),
+    ("ENFILE", Errno::NFILE),
+    ("EMFILE", Errno::MFILE),
+    ("ENOTTY", Errno::NOTTY),
+    ("ETXTBSY", Errno::TXTBSY),
+    ("EFBIG", Errno::FBIG),
+    ("ENOSPC", Errno::NOSPC),
+    ("ESPIPE", Errno::SPIPE),
+    ("EROFS", Errno::ROFS),
+    ("EMLINK", Errno::MLINK),
+    ("EPIPE", Errno::PIPE),
+    ("EDOM", Errno::DOM),
+    ("ERANGE", Errno::RANGE),
+    ("EDEADLK", Errno::DEADLK),
+    ("ENAMETOOLONG", Errno::NAMETOOLONG),
+    ("ENOLCK", Errno::NOLCK),
+    ("ENOTSUP", Errno::NOTSUP),
+    ("ECANCELED", Errno::CANCELED),
+    ("ENOTEMPTY", Errno::NOTEMPTY),
+    ("EDQUOT", Errno::DQUOT),
 ];
 
 pub(super) fn register(lua: &mut Lua<'_>) -> Result<(), LuaError> {
     let mut names = NAMES.into_iter();
-    names.try_for_each(|(name, number)| lua.set_global(name, Value::Integer(number)))
+    names.try_for_each(|(name, number)| lua.set_global(name, value(number)))
+}
+
+/// A number as a value of Lua.
+pub(super) fn value(number: Errno) -> Value {
+    Value::Integer(number.raw_os_error().into())
 }
 
 /// The number for a refused change.
-pub(super) fn of(error: &DatasetError) -> i64 {
+pub(super) fn of(error: &DatasetError) -> Errno {
     match error {
-        DatasetError::NotFound { .. } => ENOENT,
-        DatasetError::InvalidName { reason, .. } if reason.contains("too long") => ENAMETOOLONG,
-        DatasetError::InvalidName { .. } | DatasetError::InvalidProperty { .. } => EINVAL,
+        DatasetError::NotFound { .. } => Errno::NOENT,
+        DatasetError::InvalidName { reason, .. } if reason.contains("too long") => {
+            Errno::NAMETOOLONG
+        }
+        DatasetError::InvalidName { .. } | DatasetError::InvalidProperty { .. } => Errno::INVAL,
         DatasetError::Refused { why, .. } => of_refusal(why),
-        _ => EIO,
+        _ => Errno::IO,
     }
 }
 
-fn of_refusal(why: &Refusal) -> i64 {
+fn of_refusal(why: &Refusal) -> Errno {
     match why {
         Refusal::Exists
         | Refusal::HasChildren
@@ -87,24 +80,24 @@ fn of_refusal(why: &Refusal) -> i64 {
         | Refusal::SnapshotExists(_)
         | Refusal::BookmarkExists(_)
         | Refusal::NotTheLatest
-        | Refusal::TagExists => EEXIST,
-        Refusal::NoParent => ENOENT,
+        | Refusal::TagExists => Errno::EXIST,
+        Refusal::NoParent => Errno::NOENT,
         Refusal::Busy
         | Refusal::HasSnapshots
         | Refusal::IsHeld
         | Refusal::Inconsistent
-        | Refusal::PartlyReceived => EBUSY,
-        Refusal::NoSuchTag => ESRCH,
-        Refusal::TagTooLong => E2BIG,
-        Refusal::NameTooLong | Refusal::TooDeep => ENAMETOOLONG,
-        Refusal::OtherPool => EXDEV,
-        Refusal::LimitReached | Refusal::OverQuota => EDQUOT,
-        Refusal::NoSpace | Refusal::AboveAvailable | Refusal::BelowUse => ENOSPC,
-        Refusal::NotPermitted | Refusal::Key(_) => EPERM,
+        | Refusal::PartlyReceived => Errno::BUSY,
+        Refusal::NoSuchTag => Errno::SRCH,
+        Refusal::TagTooLong => Errno::TOOBIG,
+        Refusal::NameTooLong | Refusal::TooDeep => Errno::NAMETOOLONG,
+        Refusal::OtherPool => Errno::XDEV,
+        Refusal::LimitReached | Refusal::OverQuota => Errno::DQUOT,
+        Refusal::NoSpace | Refusal::AboveAvailable | Refusal::BelowUse => Errno::NOSPC,
+        Refusal::NotPermitted | Refusal::Key(_) => Errno::PERM,
         Refusal::FeatureDisabled
         | Refusal::OldPool
         | Refusal::NeverLater
-        | Refusal::Unsupported(_) => ENOTSUP,
-        _ => EINVAL,
+        | Refusal::Unsupported(_) => Errno::NOTSUP,
+        _ => Errno::INVAL,
     }
 }

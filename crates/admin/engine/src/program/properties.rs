@@ -8,11 +8,9 @@ use millpond_dataset::properties::{
     DatasetKind, Property, PropertyName, QuotaSubject, Wanted, by_name,
 };
 use millpond_dataset::{
-    Dataset, DatasetError, ProgramDataset, ProgramMode, PropertyReader, PropertySource,
-    PropertyValue, Refused,
+    Dataset, DatasetError, ProgramDataset, PropertyReader, PropertySource, PropertyValue, Refused,
 };
 use millpond_lua::{Error as LuaError, Lua, Value};
-use millpond_pool::PoolError;
 use millpond_pool::properties::Edit;
 
 const EXISTS: Signature = Signature {
@@ -197,27 +195,4 @@ fn shown(
         _ => Value::Nil,
     };
     Ok(vec![value, source])
-}
-
-/// Removes the local value of a property that can be inherited.
-pub(super) fn inherit(
-    running: &Running<'_>,
-    mode: ProgramMode,
-    name: &str,
-    property: &str,
-) -> Result<Refused, PoolError> {
-    let full = match by_name(property) {
-        Some(PropertyName::Native(native)) if native.shape.edit == Edit::Inheritable => {
-            native.shape.name.to_owned()
-        }
-        Some(PropertyName::User(user)) => user,
-        _ => {
-            return Ok(Err(DatasetError::InvalidProperty {
-                name: name.to_owned(),
-                property: property.to_owned(),
-                reason: "property cannot be inherited".to_owned(),
-            }));
-        }
-    };
-    running.tasks.inherit(mode, name, &full)
 }

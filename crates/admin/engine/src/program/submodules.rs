@@ -5,6 +5,7 @@ use super::{Running, errno, lists, properties};
 use millpond_dataset::{DatasetError, ProgramMode, Refusal, Refused};
 use millpond_lua::{Error as LuaError, Lua, Value};
 use millpond_pool::PoolError;
+use rustix::io::Errno;
 
 const USER_NAME_BYTES_MAX: usize = 255;
 const USER_VALUE_BYTES_MAX: usize = 8191;
@@ -87,7 +88,7 @@ const CHANGES: [Change; 8] = [
         "inherit",
         ["dataset", "property"],
         [],
-        |r, mode, given| { properties::inherit(r, mode, &given.strings[0], &given.strings[1]) }
+        |r, mode, given| { r.tasks.inherit(mode, &given.strings[0], &given.strings[1]) }
     ),
     change!(
         "set_prop",
@@ -147,7 +148,7 @@ fn call(
 ) -> Result<Vec<Value>, LuaError> {
     let mode = [ProgramMode::Change, ProgramMode::Check][submodule];
     if let Some(number) = refused_at_once(change.names[0], given) {
-        return Ok(vec![Value::Integer(number)]);
+        return Ok(vec![errno::value(number)]);
     }
     let outcome = (change.make)(running, mode, given).map_err(|error| running.end(lua, error))?;
     let refused = match outcome {
@@ -161,11 +162,11 @@ fn call(
             DatasetError::Refused {
                 why: Refusal::Busy, ..
             },
-        ) => errno::EAGAIN,
+        ) => Errno::AGAIN,
         _ => errno::of(&refused),
     };
-    let mut results = vec![Value::Integer(number)];
-    if change.names[0] == "promote" && number == errno::EEXIST {
+    let mut results = vec![errno::value(number)];
+    if change.names[0] == "promote" && number == Errno::EXIST {
         let names = running.tasks.promote_conflicts(&given.strings[0]);
         let names = names.map_err(|error| lua.error(error.to_string()))?;
         results.push(array(lua, &names)?);
@@ -174,11 +175,11 @@ fn call(
 }
 
 /// What is wrong with the arguments alone.
-fn refused_at_once(name: &str, given: &Given) -> Option<i64> {
+fn refused_at_once(name: &str, given: &Given) -> Option<Errno> {
     match name {
-        "snapshot" if !given.strings[0].contains('@') => Some(errno::EINVAL),
-        "set_prop" if given.strings[1].len() > USER_NAME_BYTES_MAX => Some(errno::ENAMETOOLONG),
-        "set_prop" if given.strings[2].len() > USER_VALUE_BYTES_MAX => Some(errno::E2BIG),
+        "snapshot" if !given.strings[0].contains('@') => Some(Errno::INVAL),
+        "set_prop" if given.strings[1].len() > USER_NAME_BYTES_MAX => Some(Errno::NAMETOOLONG),
+        "set_prop" if given.strings[2].len() > USER_VALUE_BYTES_MAX => Some(Errno::TOOBIG),
         _ => None,
     }
 }

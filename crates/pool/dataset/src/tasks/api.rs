@@ -2,13 +2,11 @@
 //! call changes nothing.
 
 use crate::datasets::Datasets;
-use crate::properties::{NEEDS_UPGRADE, PropertyValue};
-use crate::tasks::change_property::NAME_BYTES_MAX;
-use crate::tasks::checks::{check_snapshot_properties, split_snapshot};
+use crate::properties::PropertyValue;
+use crate::tasks::checks::{inheritable, split_snapshot};
 use crate::tasks::context::SyncTaskContext;
 use crate::{Creator, DatasetError, DatasetName, NameTail, Refusal};
 use millpond_pool::PoolError;
-use millpond_pool::properties::Edit;
 
 /// Properties and values to set on a new or existing dataset. Values of indexed properties may be words or
 /// numbers; sizes are in bytes.
@@ -55,17 +53,7 @@ impl Datasets {
                 |s| s.check_snapshots(names, user_properties, creator),
                 |s, plan| {
                     let Some(plan) = plan else { return Ok(false) };
-                    for (head, name) in plan {
-                        let full = format!("{}@{name}", head.name);
-                        let id = s.take_snapshot(head.dataset, &name)?;
-                        s.history(id, &full, "snapshot", " ")?;
-                        for (property, value) in user_properties {
-                            let PropertyValue::Text(text) = value else {
-                                continue;
-                            };
-                            s.set_snapshot_property(id, &full, property, Some(text))?;
-                        }
-                    }
+                    s.take_snapshots(&plan, user_properties)?;
                     Ok(true)
                 },
             )?;
@@ -315,28 +303,8 @@ impl Datasets {
 
     fn set_on_snapshot(&self, name: &str, changes: &PropertyChanges) -> Result<(), DatasetError> {
         self.task(
-            |s| {
-                let snapshot = s.find_snapshot(name)?;
-                if !s.version().has_snapshot_properties() {
-                    let property = changes.first().map(|(property, _)| property.clone());
-                    return Err(DatasetError::InvalidProperty {
-                        name: name.to_owned(),
-                        property: property.unwrap_or_default(),
-                        reason: NEEDS_UPGRADE.to_owned(),
-                    });
-                }
-                check_snapshot_properties(name, changes)?;
-                Ok(snapshot)
-            },
-            |s, snapshot| {
-                for (property, value) in changes {
-                    if let PropertyValue::Text(text) = value {
-                        let id = snapshot.dataset;
-                        s.set_snapshot_property(id, name, property, Some(text))?;
-                    }
-                }
-                Ok(())
-            },
+            |s| s.check_set_on_snapshot(name, changes),
+            |s, snapshot| s.set_snapshot_properties(snapshot.dataset, name, changes),
         )
     }
 
@@ -365,24 +333,7 @@ impl Datasets {
         property: &str,
         to_received: bool,
     ) -> Result<(), DatasetError> {
-        let invalid = |reason: &str| DatasetError::InvalidProperty {
-            name: name.to_owned(),
-            property: property.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let full = match crate::properties::by_name(property) {
-            Some(crate::properties::PropertyName::Native(known)) => {
-                let edit = known.shape.edit;
-                if edit != Edit::Inheritable && !(to_received && edit == Edit::Settable) {
-                    return Err(invalid("property cannot be inherited"));
-                }
-                known.shape.name.to_owned()
-            }
-            Some(crate::properties::PropertyName::User(user)) if user.len() <= NAME_BYTES_MAX => {
-                user
-            }
-            _ => return Err(invalid("invalid property")),
-        };
+        let full = inheritable(name, property, to_received)?;
         if let NameTail::Snapshot(_) = DatasetName::parse(name)?.tail {
             return self.task(
                 |s| s.find_snapshot(name),

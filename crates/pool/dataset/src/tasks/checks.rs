@@ -3,9 +3,9 @@
 use crate::heads::initializer::NewContents;
 use crate::heads::open::ClosedHead;
 use crate::mos::During;
-use crate::properties::{PropertyValue, table};
+use crate::properties::{NEEDS_UPGRADE, PropertyName, PropertyValue, by_name, table};
 use crate::tasks::api::PropertyChanges;
-use crate::tasks::change_property::{Setting, check_user_property};
+use crate::tasks::change_property::{self, Setting, check_user_property};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
 use crate::tasks::encryption::{EncryptionProperties, NewCrypt};
@@ -16,6 +16,7 @@ use millpond_ondisk::dsl::keys::{self, RECEIVE_DATASET};
 use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
 use millpond_pool::HistoryEvent;
 use millpond_pool::PoolError;
+use millpond_pool::properties::Edit;
 use std::collections::BTreeSet;
 
 /// A validated new dataset.
@@ -448,6 +449,81 @@ pub(crate) fn split_snapshot(full: &str) -> Result<(&str, &str), DatasetError> {
 }
 
 /// Snapshots accept user properties only.
+/// The full name of a property that is inherited. With `to_received`, also one that only has its received value restored.
+pub(crate) fn inheritable(
+    name: &str,
+    property: &str,
+    to_received: bool,
+) -> Result<String, DatasetError> {
+    let invalid = |reason: &str| DatasetError::InvalidProperty {
+        name: name.to_owned(),
+        property: property.to_owned(),
+        reason: reason.to_owned(),
+    };
+    match by_name(property) {
+        Some(PropertyName::Native(known)) => {
+            let edit = known.shape.edit;
+            if edit != Edit::Inheritable && !(to_received && edit == Edit::Settable) {
+                return Err(invalid("property cannot be inherited"));
+            }
+            Ok(known.shape.name.to_owned())
+        }
+        Some(PropertyName::User(user)) if user.len() <= change_property::NAME_BYTES_MAX => Ok(user),
+        _ => Err(invalid("invalid property")),
+    }
+}
+
+impl SyncTaskContext<'_> {
+    /// Takes snapshots that passed [`SyncTaskContext::check_snapshots`].
+    pub(crate) fn take_snapshots(
+        &self,
+        plan: &[(Head, String)],
+        user_properties: &PropertyChanges,
+    ) -> Result<(), PoolError> {
+        for (head, name) in plan {
+            let full = format!("{}@{name}", head.name);
+            let id = self.take_snapshot(head.dataset, name)?;
+            self.history(id, &full, "snapshot", " ")?;
+            self.set_snapshot_properties(id, &full, user_properties)?;
+        }
+        Ok(())
+    }
+
+    /// Checks whether user properties of a snapshot may be set.
+    pub(crate) fn check_set_on_snapshot(
+        &self,
+        name: &str,
+        changes: &PropertyChanges,
+    ) -> Result<Snapshot, DatasetError> {
+        let snapshot = self.find_snapshot(name)?;
+        if !self.version().has_snapshot_properties() {
+            let property = changes.first().map(|(property, _)| property.clone());
+            return Err(DatasetError::InvalidProperty {
+                name: name.to_owned(),
+                property: property.unwrap_or_default(),
+                reason: NEEDS_UPGRADE.to_owned(),
+            });
+        }
+        check_snapshot_properties(name, changes)?;
+        Ok(snapshot)
+    }
+
+    /// Sets user properties of a snapshot, all of which are texts.
+    pub(crate) fn set_snapshot_properties(
+        &self,
+        snapshot: ObjectId,
+        full_name: &str,
+        changes: &PropertyChanges,
+    ) -> Result<(), PoolError> {
+        for (property, value) in changes {
+            if let PropertyValue::Text(text) = value {
+                self.set_snapshot_property(snapshot, full_name, property, Some(text))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 pub(crate) fn check_snapshot_properties(
     name: &str,
     changes: &PropertyChanges,

@@ -5,7 +5,7 @@
 
 use crate::datasets::Datasets;
 use crate::properties::{PropertyName, PropertyValue, by_name};
-use crate::tasks::checks::check_snapshot_properties;
+use crate::tasks::checks::{check_snapshot_properties, inheritable};
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::{Head, Snapshot};
 use crate::{DatasetError, DatasetName, NameTail, Refusal};
@@ -146,14 +146,7 @@ impl ProgramTasks<'_> {
                 Some(plan) => Ok(plan),
                 None => Err(Refusal::error(name, Refusal::Busy)),
             },
-            |s, plan| {
-                for (head, name) in plan {
-                    let full = format!("{}@{name}", head.name);
-                    let id = s.take_snapshot(head.dataset, &name)?;
-                    s.history(id, &full, "snapshot", " ")?;
-                }
-                Ok(())
-            },
+            |s, plan| s.take_snapshots(&plan, &[]),
         )
     }
 
@@ -236,13 +229,8 @@ impl ProgramTasks<'_> {
         if name.contains('@') {
             return self.change(
                 mode,
-                |s| {
-                    check_snapshot_properties(name, &change)?;
-                    s.find_snapshot(name)
-                },
-                |s, snapshot| {
-                    s.set_snapshot_property(snapshot.dataset, name, property, Some(value))
-                },
+                |s| s.check_set_on_snapshot(name, &change),
+                |s, snapshot| s.set_snapshot_properties(snapshot.dataset, name, &change),
             );
         }
         self.change(
@@ -262,7 +250,7 @@ impl ProgramTasks<'_> {
         )
     }
 
-    /// Removes the local value of a property, given by its full name.
+    /// Removes the local value of a property that can be inherited.
     ///
     /// # Errors
     /// Fatal ones.
@@ -272,18 +260,22 @@ impl ProgramTasks<'_> {
         name: &str,
         property: &str,
     ) -> Result<Refused, PoolError> {
+        let full = match inheritable(name, property, false) {
+            Ok(full) => full,
+            Err(refused) => return Ok(Err(refused)),
+        };
         if name.contains('@') {
             return self.change(
                 mode,
                 |s| s.find_snapshot(name),
-                |s, snapshot| s.set_snapshot_property(snapshot.dataset, name, property, None),
+                |s, snapshot| s.set_snapshot_property(snapshot.dataset, name, &full, None),
             );
         }
         self.change(
             mode,
             |s| s.find_head(name),
             |s, head| {
-                s.inherit_value(&head, property, false)?;
+                s.inherit_value(&head, &full, false)?;
                 s.datasets.refresh(s, head.directory)
             },
         )
