@@ -195,8 +195,11 @@ fn properties_and_names_are_followed() {
     assert!(!stage.is_link("/vol@h"));
     stage.refused("zfs list POOL/vol@h");
     stage.done(
-        "zfs snapshot POOL/vol@c && zfs clone POOL/vol@c POOL/clone && zfs destroy -d POOL/vol@c",
+        "zfs snapshot POOL/vol@c && zfs clone POOL/vol@c POOL/clone && zfs clone POOL/vol@c POOL/other && zfs destroy -d POOL/vol@c",
     );
+    // As long as another clone keeps it, its device stays.
+    stage.done("zfs destroy POOL/other");
+    assert!(stage.is_link("/vol@c"));
     stage.done("zfs destroy POOL/clone");
     assert!(!stage.is_link("/vol@c"));
     stage.done("zfs snapshot POOL/vol@o && zfs hold tag POOL/vol@o && zfs destroy -d POOL/vol@o");

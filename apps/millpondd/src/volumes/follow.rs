@@ -5,6 +5,7 @@ use crate::mounts::{Receiving, is_of};
 use millpond_control::{ChangeError, DatasetChange, PoolChange, ReceiveProblem};
 use millpond_engine::{ReceiveWatch, Refusal};
 use millpond_service::{ImportedPools, Step};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 /// Follows the changes of one pool.
@@ -14,6 +15,8 @@ pub(crate) struct FollowVolumes<'a> {
     pool: &'a str,
     /// The volume that is rolled back at the end. It has no device until then.
     withheld: Option<String>,
+    /// The snapshots that the change under way may destroy because they were marked for it.
+    due: RefCell<Vec<String>>,
 }
 
 /// The effect of a change on devices.
@@ -70,6 +73,7 @@ impl<'a> FollowVolumes<'a> {
             pools,
             pool,
             withheld: None,
+            due: RefCell::default(),
         }
     }
 
@@ -124,6 +128,7 @@ impl<'a> FollowVolumes<'a> {
         for name in self.due_with(change) {
             // A device that a program has open keeps its snapshot, which then stays marked for destruction.
             let _ = self.volumes.release(&|device| device == name);
+            self.due.borrow_mut().push(name);
         }
         let released = match effect(change, self.pool) {
             Effect::Goes(root) => self.volumes.release_below(root),
@@ -190,7 +195,15 @@ impl<'a> FollowVolumes<'a> {
         self.volumes.follow(self.pools, self.pool);
     }
 
+    /// Attaches again the devices of snapshots that were due, but are still there: another hold or clone keeps them.
+    fn follow_due(&self) {
+        for name in self.due.take() {
+            self.volumes.follow(self.pools, volume_of(&name));
+        }
+    }
+
     fn failed(&self, change: &PoolChange) {
+        self.follow_due();
         let effect = effect(change, self.pool);
         if matches!(
             effect,
@@ -201,9 +214,7 @@ impl<'a> FollowVolumes<'a> {
     }
 
     fn after(&self, change: &PoolChange) {
-        if matches!(change, PoolChange::Dataset(DatasetChange::Release { .. })) {
-            self.restore();
-        }
+        self.follow_due();
         match effect(change, self.pool) {
             Effect::Nothing => {}
             Effect::Goes(root) | Effect::RolledBack(root) | Effect::Changes(root, _) => {
