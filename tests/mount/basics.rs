@@ -258,7 +258,7 @@ fn programs_lose_their_privileges_when_written(rig: &Rig) {
 /// A change of a file by one of those who may not keep the bits.
 type Change = fn(&File, &File) -> std::io::Result<()>;
 
-/// Also if nobody can execute the file at the moment. The set-group bit stays where its group cannot.
+/// The set-user bit goes also if the file is not executable. The set-group bit stays if the group cannot execute it.
 fn other_users_clear_the_set_user_bit(rig: &Rig) {
     let changes: [(&str, Change); 6] = [
         ("truncated", |file, _| file.set_len(100)),

@@ -144,7 +144,7 @@ fn what_programs_changed_in_memory_is_kept_when_they_are_cut_off() {
 
 /// The daemon must be able to end although a pool waits for its devices.
 #[test]
-fn files_that_take_no_changes_hold_up_nobody() {
+fn an_unmount_gives_up_on_files_that_take_no_changes() {
     let Some(mut rig) = Rig::new(&[]) else { return };
     let changer = Changer::begin(&rig);
     // Requests wait until the files are back.

@@ -33,14 +33,7 @@ pub fn below(
     kinds: Kinds,
     words: &[&str],
 ) -> Result<Option<Vec<DatasetInfo>>, Failure> {
-    let query = DatasetQuery {
-        root: root.to_owned(),
-        depth,
-        kinds,
-        wanted: wanted(words),
-        names_damaged: false,
-    };
-    ask(session, &query)
+    ask(session, root, (depth, kinds, words), false)
 }
 
 /// Like [`below`], for commands that need no properties. A damaged dataset, of which only the name is known,
@@ -52,26 +45,30 @@ pub fn below_with_damaged(
     kinds: Kinds,
     words: &[&str],
 ) -> Result<Option<Vec<DatasetInfo>>, Failure> {
+    ask(session, root, (depth, kinds, words), true)
+}
+
+fn ask(
+    session: &Session,
+    root: &str,
+    (depth, kinds, words): (u32, Kinds, &[&str]),
+    names_damaged: bool,
+) -> Result<Option<Vec<DatasetInfo>>, Failure> {
     let query = DatasetQuery {
         root: root.to_owned(),
         depth,
         kinds,
         wanted: wanted(words),
-        names_damaged: true,
+        names_damaged,
     };
-    ask(session, &query)
-}
-
-fn ask(session: &Session, query: &DatasetQuery) -> Result<Option<Vec<DatasetInfo>>, Failure> {
-    let root = &query.root;
     let mut found = vec![];
-    let result = session.service()?.datasets(query, &mut |info| {
+    let result = session.service()?.datasets(&query, &mut |info| {
         found.push(info);
         Ok(())
     });
     match result {
         Ok(()) => {}
-        Err(ControlError::Damaged(names)) if query.names_damaged => {
+        Err(ControlError::Damaged(names)) if names_damaged => {
             let kind = |name: &str| match name.contains('@') {
                 true => DatasetKind::Snapshot,
                 false => DatasetKind::Filesystem,

@@ -10,9 +10,6 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 
-/// The longest script, in bytes.
-const SCRIPT_BYTES_MAX: u64 = 10 << 20;
-
 /// Runs a channel program, and prints the value that it returns.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let [pool, path, words @ ..] = parsed.operands.as_slice() else {
@@ -85,7 +82,10 @@ fn script(path: &str) -> io::Result<OwnedFd> {
         path => Box::new(File::open(path)?),
     };
     let mut memory = File::from(memfd_create("script", MemfdFlags::CLOEXEC)?);
-    io::copy(&mut input.by_ref().take(SCRIPT_BYTES_MAX + 1), &mut memory)?;
+    io::copy(
+        &mut input.by_ref().take(ProgramRequest::SCRIPT_BYTES_MAX + 1),
+        &mut memory,
+    )?;
     memory.rewind()?;
     Ok(memory.into())
 }

@@ -18,6 +18,11 @@ pub struct ProgramRequest {
     pub is_read_only: bool,
 }
 
+impl ProgramRequest {
+    /// The longest script, in bytes.
+    pub const SCRIPT_BYTES_MAX: u64 = 10 << 20;
+}
+
 /// Why a program did not end, or returned nothing. What it changed before is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -13,9 +13,12 @@ use std::rc::Rc;
 pub struct Limits {
     /// Instructions of the virtual machine. Long work of the library counts too.
     pub instructions: u64,
-    /// Bytes of all objects together.
+    /// Bytes of all objects together; more than 4 GiB count as 4 GiB.
     pub memory_bytes: usize,
 }
+
+/// Each object takes many bytes, so there are never more of them than handles.
+const MEMORY_BYTES_MAX: usize = u32::MAX as usize;
 
 /// Why a program could not be compiled or did not end properly.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +52,10 @@ impl<'h> Lua<'h> {
     /// # Errors
     /// If the memory limit is too small for the library.
     pub fn new(limits: Limits) -> Result<Self, Error> {
+        let limits = Limits {
+            memory_bytes: limits.memory_bytes.min(MEMORY_BYTES_MAX),
+            ..limits
+        };
         let unlimited = Limits {
             instructions: u64::MAX,
             ..limits

@@ -9,9 +9,6 @@ use millpond_env::Tunable;
 use millpond_pool::HistoryCommand;
 use std::io::{self, Read};
 
-/// The longest script, in bytes.
-const SCRIPT_BYTES_MAX: u64 = 10 << 20;
-
 fn problem(error: ProgramError) -> ProgramProblem {
     match error {
         ProgramError::Memory => ProgramProblem::Memory,
@@ -25,8 +22,10 @@ fn problem(error: ProgramError) -> ProgramProblem {
 
 fn read_script(input: impl Read) -> io::Result<Vec<u8>> {
     let mut script = vec![];
-    input.take(SCRIPT_BYTES_MAX + 1).read_to_end(&mut script)?;
-    match script.len() as u64 > SCRIPT_BYTES_MAX {
+    input
+        .take(ProgramRequest::SCRIPT_BYTES_MAX + 1)
+        .read_to_end(&mut script)?;
+    match script.len() as u64 > ProgramRequest::SCRIPT_BYTES_MAX {
         true => Err(io::Error::other("the script is longer than 10 MiB")),
         false => Ok(script),
     }

@@ -27,7 +27,7 @@ impl<T> Slab<T> {
         }
         self.items.push(Some(item));
         self.marks.push(Cell::new(false));
-        u32::try_from(self.items.len() - 1).expect("memory is limited to less than 2^32 objects")
+        u32::try_from(self.items.len() - 1).expect("the memory limit allows less than 2^32 objects")
     }
 
     /// How many items there are.

@@ -99,7 +99,7 @@ fn setgid_directories_pass_on_their_group() {
     assert_eq!(file.stat().unwrap().permissions, 0o755);
 }
 
-/// As in Linux, also if nobody can execute the file at the moment. The set-group bit stays if its group cannot.
+/// As in Linux: the set-user bit goes also if the file is not executable. The set-group bit stays if the group cannot execute it.
 #[test]
 fn changes_by_another_user_clear_the_set_user_and_group_bits() {
     let (_rig, files) = plain();

@@ -4,12 +4,10 @@
 //! copy that was used elsewhere has the guids of the original, so its uberblocks must not be taken for the original's.
 
 use crate::import::scan::FoundLeaf;
+use crate::import::{States, states};
 use millpond_ondisk::{BlockPointer, Txg};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-
-/// The root pointers of the uberblocks of each txg.
-type States = BTreeMap<Txg, Vec<BlockPointer>>;
 
 /// A device in the list of those found.
 #[derive(Debug)]
@@ -22,17 +20,10 @@ struct Copy {
 
 impl Copy {
     fn new(at: usize, leaf: &FoundLeaf) -> Self {
-        let mut states = States::new();
-        for found in &leaf.ring {
-            let roots = states.entry(found.uberblock.txg).or_default();
-            if !roots.contains(&found.uberblock.root) {
-                roots.push(found.uberblock.root);
-            }
-        }
         Self {
             at,
             is_verified: leaf.best.is_verified,
-            states,
+            states: states(&leaf.ring),
             path: leaf.candidate.path.display().to_string(),
         }
     }

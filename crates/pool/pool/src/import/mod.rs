@@ -43,7 +43,7 @@ pub use label::{LabelFault, LeafLabel, LeafState, read_boot_environment, read_la
 pub use pools::{PoolCandidate, PoolState, find_pools, pool_from_config};
 pub use scan::{Found, FoundLeaf, LabelFaults, ScanOptions, scan, scan_devices};
 pub use uberblocks::{FoundUberblock, Rewind, RewindError, UberblockPlace, read_uberblocks};
-pub(crate) use uberblocks::{RingUberblock, TXGS_KEPT};
+pub(crate) use uberblocks::{RingUberblock, States, TXGS_KEPT, states};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,8 +4,8 @@ use crate::import::label::{LeafLabel, is_region_intact};
 use crate::import::scan::FoundLeaf;
 use millpond_device::Device;
 use millpond_ondisk::{
-    Ashift, Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES, Uberblock,
-    UberblockRing,
+    Ashift, BlockPointer, Guid, LeafLayout, Txg, UBERBLOCK_RING_BYTES, UBERBLOCK_RING_OFFSET_BYTES,
+    Uberblock, UberblockRing,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +35,22 @@ pub(crate) struct RingUberblock {
     pub(crate) uberblock: Uberblock,
     pub(crate) label: usize,
     pub(crate) slot: usize,
+}
+
+/// The root pointers of the uberblocks of each txg. After a crash a txg may occur several times, because it was started
+/// again. Heartbeats of a txg share its root pointer.
+pub(crate) type States = BTreeMap<Txg, Vec<BlockPointer>>;
+
+/// The states that slots of rings show.
+pub(crate) fn states<'a>(slots: impl IntoIterator<Item = &'a RingUberblock>) -> States {
+    let mut states = States::new();
+    for RingUberblock { uberblock, .. } in slots {
+        let roots = states.entry(uberblock.txg).or_default();
+        if !roots.contains(&uberblock.root) {
+            roots.push(uberblock.root);
+        }
+    }
+    states
 }
 
 /// Reads the valid slots of all four rings of a leaf with label `label`. Unreadable slots count as empty.
@@ -240,7 +256,7 @@ pub(crate) const TXGS_KEPT: u64 = 2;
 mod tests {
     use super::*;
     use crate::labels::next_uberblock;
-    use millpond_ondisk::{BlockPointer, RaidzReflow};
+    use millpond_ondisk::RaidzReflow;
 
     fn found(txg: u64, timestamp_s: u64, reflow: u64) -> FoundUberblock {
         let root = BlockPointer::default();

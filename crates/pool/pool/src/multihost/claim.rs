@@ -5,7 +5,8 @@
 //! systems whose watches end at the same time would both write one. So each writes it with a number of its own, waits for an
 //! interval, and looks whether it is still the newest: the other system has seen it, or has written by then.
 //!
-//! That holds because nobody's number comes later than half an interval after he looked last. Who was slower looks again.
+//! A system writes its number at most half an interval after it looked. If it was slower, it looks again. So the other one
+//! has always seen that number when its own interval is over.
 //!
 //! Page `docs/format/import.md`, "Multihost".
 

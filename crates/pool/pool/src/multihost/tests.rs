@@ -539,7 +539,7 @@ fn heartbeats_begin_before_the_first_txg() {
     pool.export().unwrap();
 }
 
-/// Nobody watches an exported pool, and two systems may open it at once.
+/// An exported pool is not watched, so two systems may open it at once.
 #[test]
 fn a_pool_that_another_system_exported_is_claimed() {
     let world = World::without_journal(83);

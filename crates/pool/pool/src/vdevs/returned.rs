@@ -3,7 +3,9 @@
 //! Labels are written again only when the configuration changes. So an older copy of a device may have the same labels as
 //! the device, but never its uberblocks.
 
-use crate::import::{LeafLabel, LeafState as LabelState, RingUberblock, read_labels, scan_devices};
+use crate::import::{
+    LeafLabel, LeafState as LabelState, RingUberblock, States, read_labels, scan_devices, states,
+};
 use crate::pool::Pool;
 use crate::vdevs::attach::FIRST_TXG;
 use crate::vdevs::dtl::has_redundancy;
@@ -13,11 +15,7 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Guid, LABEL_COUNT, LeafLayout, Txg};
 use millpond_vdev::VdevKind;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The root pointers of the uberblocks of each txg. After a crash a txg may occur several times, because it was started
-/// again. Heartbeats of a txg share its root pointer.
-type States = BTreeMap<Txg, Vec<BlockPointer>>;
+use std::collections::BTreeSet;
 
 /// The txgs of a device that is offered for a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,17 +158,6 @@ impl Pool {
         });
         self.resilver_instead(&leaves, open);
     }
-}
-
-fn states<'a>(slots: impl IntoIterator<Item = &'a RingUberblock>) -> States {
-    let mut states = States::new();
-    for RingUberblock { uberblock, .. } in slots {
-        let roots = states.entry(uberblock.txg).or_default();
-        if !roots.contains(&uberblock.root) {
-            roots.push(uberblock.root);
-        }
-    }
-    states
 }
 
 impl History {

@@ -155,7 +155,7 @@ impl Pool {
 
     /// Moves the intent logs away from the log vdevs, and commits it. Logs stay away while the guards live.
     ///
-    /// In the new pool nobody could tell which blocks of such a log lie on other vdevs, and they would never be freed.
+    /// The new pool cannot tell which blocks of such a log lie on other vdevs, and would never free them.
     fn leave_log_vdevs(&self) -> Result<Vec<NoAllocation<'_>>, SplitError> {
         let root = self.state.read().config.root.clone();
         let logs = (0u32..).zip(&root.children).filter(|(_, top)| top.is_log);

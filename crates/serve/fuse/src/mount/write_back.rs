@@ -25,7 +25,7 @@ impl Mount {
         let (done, outcome) = bounded(1);
         let (path, id) = (self.mountpoint.clone(), self.id);
         let spawned = thread::spawn("fuse-write-back", move || {
-            // Nobody may wait for it any more.
+            // The receiver may have given up.
             let _ = done.send(sync(&path, id));
         });
         spawned.map_err(|_| failed(Errno::AGAIN))?;
