@@ -52,8 +52,7 @@ impl Heap<'_> {
 
     /// Marks what a stack has, and clears what is left above its end.
     pub(crate) fn mark_stack(&self, stack: &mut Stack) {
-        let top = stack.top.min(stack.values.len());
-        stack.values[top..].fill(Value::Nil);
+        clear_above_top(stack);
         self.mark_frames(stack);
     }
 
@@ -81,6 +80,9 @@ impl Heap<'_> {
             + self.upvalues.count()
             + self.used / 256;
         self.close_upvalues_of_lost_threads();
+        for (_, thread) in self.threads.iter_mut() {
+            clear_above_top(&mut thread.stack);
+        }
         self.sweep();
         work
     }
@@ -278,4 +280,11 @@ impl Heap<'_> {
     pub(crate) fn mark_name(&self, name: StringId) {
         self.strings.mark(name.0);
     }
+}
+
+/// Clears what calls left above the end of a stack: a later frame covers it without writing to it first, and marks it
+/// although the objects were removed.
+fn clear_above_top(stack: &mut Stack) {
+    let top = stack.top.min(stack.values.len());
+    stack.values[top..].fill(Value::Nil);
 }

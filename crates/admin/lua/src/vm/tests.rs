@@ -6,6 +6,13 @@ use crate::value::Value;
 
 /// Scripts that make objects in every way. Each returns `true`.
 const SCRIPTS: &[&str] = &[
+    "local co = coroutine.create(function()
+            local function deep() local a, b, c, d, e, f, g, h, i, j = {}, {}, {}, {}, {}, {}, {}, {}, {}, {} return 1 end
+            deep() coroutine.yield()
+            local function later() local s = ('x'):rep(100) for i = 1, 9 do s = s .. i end
+                local a, b, c, d, e, f, g, h, i, j, k, l = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 return #s + l end
+            return later() end)
+        coroutine.resume(co) collectgarbage() local ok, n = coroutine.resume(co) return ok and n == 121",
     "local t = {} for i = 1, 60 do t[i] = 'v' .. i t['k' .. i] = {i} end for i = 1, 60 do
         if t[i] ~= 'v' .. i or t['k' .. i][1] ~= i then return false end end return true",
     "local t = {'a' .. 1, 'b' .. 2, {'c' .. 3}, x = 'd' .. 4, ['e' .. 5] = 'f' .. 6}
