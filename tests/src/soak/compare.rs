@@ -25,9 +25,9 @@ const LOG_LEVEL: Level = Level(254);
 /// lacks.
 ///
 /// # Errors
-/// The first other error, as text.
+/// The first other errors, as text.
 pub fn verified(pool: &View, victims: &BTreeSet<String>, may_be_torn: bool) -> Result<(), String> {
-    let first: millpond_env::sync::Mutex<_> = millpond_env::sync::Mutex::new(None);
+    let first: millpond_env::sync::Mutex<_> = millpond_env::sync::Mutex::new(Vec::<String>::new());
     let in_logs: millpond_env::sync::Mutex<_> =
         millpond_env::sync::Mutex::new(Vec::<String>::new());
     let torn = AtomicU64::new(0);
@@ -41,7 +41,10 @@ pub fn verified(pool: &View, victims: &BTreeSet<String>, may_be_torn: bool) -> R
             in_logs.lock().extend(leaves.iter().cloned());
             return;
         }
-        first.lock().get_or_insert_with(|| format!("{problem:?}"));
+        let mut first = first.lock();
+        if first.len() < 8 {
+            first.push(format!("{problem:?}"));
+        }
     };
     let report = pool
         .verify(&progress, &note)

@@ -258,7 +258,10 @@ impl BlockStore {
             .read_gang_header(pointer, dva)
             .map_or(small, |found| found.length_bytes);
         let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-        let begun = Begun::new(topology, pointer, (dva, size), mode, &mut verify);
+        // Two words of the checksum in a header are not used in the truncated form. Their damage does no harm.
+        let verifies_copies = form == Form::Truncated;
+        let range = (dva, size, verifies_copies);
+        let begun = Begun::new(topology, pointer, range, mode, &mut verify);
         self.audit_range(audited, dva, begun, audit, &mut verify)
     }
 
@@ -374,19 +377,14 @@ impl Begun {
     fn new(
         topology: &Topology,
         pointer: &BlockPointer,
-        (dva, size_bytes): (Dva, u64),
+        (dva, size_bytes, verifies_copies): (Dva, u64, bool),
         mode: Mode,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Self {
         let range = range_of(pointer, dva, size_bytes);
         let plan = AuditPlan::new(&topology.tree, topology, &topology.indirect, range);
-        // On mirrors only the used part of a log block is written, and its checksum covers no more.
-        let is_log = matches!(
-            pointer.checksum_kind(),
-            Some(ChecksumKind::Zilog | ChecksumKind::Zilog2)
-        );
         let plan = plan.map(|plan| {
-            let plan = match is_log {
+            let plan = match verifies_copies {
                 true => plan.verifying_copies(),
                 false => plan,
             };
@@ -428,7 +426,12 @@ fn begin(
     let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
     let dvas = pointer.dvas().filter(|dva| !dva.is_gang);
     let size = pointer.psize_bytes();
-    dvas.map(|dva| Begun::new(topology, pointer, (dva, size), mode, &mut verify))
+    // On mirrors only the used part of a log block is written, and its checksum covers no more.
+    let is_log = matches!(
+        pointer.checksum_kind(),
+        Some(ChecksumKind::Zilog | ChecksumKind::Zilog2)
+    );
+    dvas.map(|dva| Begun::new(topology, pointer, (dva, size, is_log), mode, &mut verify))
         .collect()
 }
 

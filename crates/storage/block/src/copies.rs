@@ -56,6 +56,17 @@ impl CopyTrouble {
     }
 }
 
+/// A search for a good copy of a block.
+pub(crate) struct CopySearch<'a> {
+    /// How many gang headers lead to it.
+    pub(crate) depth: u32,
+    pub(crate) budget: &'a mut HeaderBudget,
+    /// Reads that were already made.
+    pub(crate) begun: Option<Begun>,
+    /// What else the bytes must be, whose checksum is right.
+    pub(crate) accepts: &'a dyn Fn(&[u8]) -> bool,
+}
+
 impl BlockStore {
     /// The stored bytes of the first good copy. `begun` holds reads that were already made.
     pub(crate) fn read_copies(
@@ -66,17 +77,45 @@ impl BlockStore {
         validity: PointerValidity,
     ) -> Result<Vec<u8>, BlockError> {
         let mut budget = HeaderBudget::of(pointer, validity);
-        self.read_copies_at_depth(pointer, address, 0, &mut budget, begun)
+        let search = CopySearch {
+            depth: 0,
+            budget: &mut budget,
+            begun,
+            accepts: &|_| true,
+        };
+        self.search_copies(pointer, address, search)
     }
 
-    pub(crate) fn read_copies_at_depth(
+    /// The stored bytes of the first copy that has the right checksum and that `accepts` takes. If there is none, no device
+    /// is blamed.
+    pub(crate) fn read_accepted_copy(
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
-        depth: u32,
-        budget: &mut HeaderBudget,
-        mut begun: Option<Begun>,
+        accepts: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, BlockError> {
+        let mut budget = HeaderBudget::of(pointer, PointerValidity::MaybeOutdated);
+        let search = CopySearch {
+            depth: 0,
+            budget: &mut budget,
+            begun: None,
+            accepts,
+        };
+        self.search_copies(pointer, address, search)
+    }
+
+    pub(crate) fn search_copies(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+        search: CopySearch<'_>,
+    ) -> Result<Vec<u8>, BlockError> {
+        let CopySearch {
+            depth,
+            budget,
+            mut begun,
+            accepts,
+        } = search;
         if begun.is_none() {
             self.await_write(pointer);
         }
@@ -102,14 +141,19 @@ impl BlockStore {
             let error = DecodeError::new("block pointer", reason, 53);
             return Err(BlockError::Invalid { address, error });
         }
-        let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
+        let mut verify =
+            |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok() && accepts(bytes);
         let birth = pointer.physical_birth();
         let mut failures = vec![];
         let mut all_unavailable = true;
         let mut blames = vec![];
         for dva in pointer.dvas() {
             let outcome = if dva.is_gang {
-                self.read_gang(pointer, dva, address, depth, budget)
+                let read = self.read_gang(pointer, dva, address, depth, budget);
+                read.and_then(|bytes| match accepts(&bytes) {
+                    true => Ok(bytes),
+                    false => Err(CopyTrouble::Other("does not authenticate".into())),
+                })
             } else if let Some(begun) = begun.take() {
                 let topology = Arc::clone(&begun.topology);
                 begun.finish(&mut verify).map(|resolved| {

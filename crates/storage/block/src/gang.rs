@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/gang-header.md`.
 
-use crate::copies::{CopyTrouble, GANG_DEPTH_MAX};
+use crate::copies::{CopySearch, CopyTrouble, GANG_DEPTH_MAX};
 use crate::damage::PointerValidity;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
@@ -87,7 +87,13 @@ impl BlockStore {
             let piece = if child.is_gang() {
                 self.read_gang_node(child, address, depth + 1, budget)
             } else {
-                self.read_copies_at_depth(child, address, depth + 1, budget, None)
+                let search = CopySearch {
+                    depth: depth + 1,
+                    budget: &mut *budget,
+                    begun: None,
+                    accepts: &|_| true,
+                };
+                self.search_copies(child, address, search)
                     .map_err(|error| CopyTrouble::Other(format!("piece of a gang block: {error}")))
             }?;
             bytes.extend_from_slice(&piece);

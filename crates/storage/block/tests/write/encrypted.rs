@@ -10,7 +10,7 @@ use millpond_ondisk::{
 };
 use std::collections::BTreeSet;
 
-fn key(suite: CryptSuite, seed: u8) -> Arc<WriteKey> {
+pub fn key(suite: CryptSuite, seed: u8) -> Arc<WriteKey> {
     let key = DatasetKey::new(
         suite,
         Guid(1),
@@ -21,7 +21,7 @@ fn key(suite: CryptSuite, seed: u8) -> Arc<WriteKey> {
     WriteKey::new(Arc::new(key.unwrap()), &Env::real())
 }
 
-fn encrypted(key: &Arc<WriteKey>, content: Vec<u8>) -> BlockWrite {
+pub fn encrypted(key: &Arc<WriteKey>, content: Vec<u8>) -> BlockWrite {
     BlockWrite {
         key: Some(Arc::clone(key)),
         copies: 2,
@@ -29,7 +29,7 @@ fn encrypted(key: &Arc<WriteKey>, content: Vec<u8>) -> BlockWrite {
     }
 }
 
-fn read(
+pub fn read(
     pool: &Pool,
     pointer: &BlockPointer,
     key: Option<&Arc<WriteKey>>,

@@ -4,6 +4,7 @@
 mod behind;
 mod copies;
 mod encrypted;
+mod encrypted_damage;
 mod failures;
 mod forms;
 mod gangs;
