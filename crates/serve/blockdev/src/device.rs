@@ -79,11 +79,14 @@ impl std::fmt::Debug for BlockDevice {
     }
 }
 
+/// What the labels of all volumes' devices begin with.
+const TAG_WORD: &str = "millpond ";
+
 /// The mark of the loop devices of a daemon: that of its state directory, which only one daemon uses at a time.
 #[must_use]
 pub fn tag_of(state: &Path) -> Option<String> {
     let known = fs::metadata(state).ok()?;
-    Some(format!("millpond {:x}:{:x}", known.dev(), known.ino()))
+    Some(format!("{TAG_WORD}{:x}:{:x}", known.dev(), known.ino()))
 }
 
 /// Why this process cannot make block devices; `None` if it can.
@@ -352,6 +355,11 @@ fn attached_numbers() -> Vec<u32> {
 pub(crate) fn label_of(number: u32) -> Option<String> {
     let device = open_loop(number, OFlags::RDONLY).ok()?;
     Some(kernel::status(&device).ok()?.name())
+}
+
+/// Whether a label is that of a volume, of any daemon.
+pub(crate) fn is_of_volume(label: &str) -> bool {
+    label.starts_with(TAG_WORD)
 }
 
 /// Whether a label has a tag.

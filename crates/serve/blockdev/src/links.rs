@@ -1,6 +1,6 @@
 //! The links `/dev/zvol/POOL/VOLUME`.
 
-use crate::device::{has_tag, label_of};
+use crate::device::{has_tag, is_of_volume, label_of};
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -83,7 +83,7 @@ impl DeviceLinks {
         }
     }
 
-    /// Whether a link leads to no attached loop device, or to one of this tag.
+    /// Whether a link leads to a loop device that is no volume's, or to one of this tag.
     fn is_stale(&self, path: &Path) -> bool {
         let Ok(target) = fs::read_link(path) else {
             return false;
@@ -91,7 +91,7 @@ impl DeviceLinks {
         let name = target.strip_prefix("/dev").ok().and_then(Path::to_str);
         let number = name.and_then(|name| name.strip_prefix("loop")?.parse().ok());
         match number {
-            Some(number) => label_of(number).is_none_or(|label| has_tag(&label, &self.tag)),
+            Some(number) => is_left(label_of(number).as_deref(), &self.tag),
             None => false,
         }
     }
@@ -122,6 +122,13 @@ impl DeviceLinks {
             }
         }
     }
+}
+
+/// Whether a link to a loop device with this label was left by a daemon that was killed.
+///
+/// Another program may have got the number since. A link to its disk is dangerous: who writes to the volume writes there.
+fn is_left(label: Option<&str>, tag: &str) -> bool {
+    label.is_none_or(|label| has_tag(label, tag) || !is_of_volume(label))
 }
 
 #[cfg(test)]
@@ -156,6 +163,16 @@ mod tests {
         all.remove("tank/a/b", device);
         assert!(!folder.path().join("tank").exists());
         assert!(folder.path().exists());
+    }
+
+    #[test]
+    fn only_links_to_volumes_of_other_daemons_stay() {
+        let tag = "millpond 5:a1";
+        assert!(is_left(None, tag));
+        assert!(is_left(Some("millpond 5:a1 tank/a"), tag));
+        assert!(is_left(Some("/var/lib/images/disk.img"), tag));
+        assert!(is_left(Some(""), tag));
+        assert!(!is_left(Some("millpond 5:a12 tank/a"), tag));
     }
 
     #[test]
