@@ -124,6 +124,7 @@ impl Service for RequestHandler<'_> {
                 let pools = &self.daemon.pools;
                 let value = pools.run_program(request, &command, script, is_abandoned);
                 self.gather_noted();
+                Follow::new(&self.daemon.mounts, pools, &request.pool, true).follow_program();
                 self.daemon.volumes.follow(pools, &request.pool);
                 self.daemon.note_pools();
                 return Ok(Reply::RunProgram(value?));

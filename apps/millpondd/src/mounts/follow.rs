@@ -333,6 +333,22 @@ impl<'a> Follow<'a> {
         }
     }
 
+    /// Follows a channel program: what it changed is known only afterwards. It can rename or move snapshots, and change
+    /// properties, but destroys nothing that is mounted.
+    pub fn follow_program(&self) {
+        let live = self
+            .pools
+            .get(self.pool)
+            .and_then(|pool| pool.live().cloned());
+        let Some(live) = live else { return };
+        self.mounts.follow_snapshots(&live, self.pool);
+        self.refresh(self.pool);
+        self.mounts.invalidate_roots(self.pool);
+        for note in self.mounts.remount_changed(self.pools, self.pool) {
+            tracing::warn!(pool = self.pool, "after a channel program: {note:?}");
+        }
+    }
+
     /// Mounts the removed file systems that still exist again. Returns those that failed.
     fn reopen_leaf(&mut self) -> Vec<Note> {
         let taken = std::mem::take(&mut self.taken);

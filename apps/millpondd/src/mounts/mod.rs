@@ -19,7 +19,7 @@ use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
     DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
 };
-use millpond_engine::SnapshotControl;
+use millpond_engine::{InUseSnapshot, SnapshotControl};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
 use millpond_service::ImportedPools;
@@ -44,6 +44,8 @@ struct Entry {
     at: Option<String>,
     /// Whether its pool was imported read-only.
     is_in_read_only_pool: bool,
+    /// Keeps a snapshot from being destroyed under its mount.
+    in_use: Option<Arc<InUseSnapshot>>,
 }
 
 /// A mount that was removed and will be restored.
@@ -285,6 +287,14 @@ impl Mounts {
             true => None,
             false => pool.altroot().map(Path::new),
         };
+        let in_use = match pool.live().filter(|_| dataset.contains('@')) {
+            Some(live) => {
+                let failed =
+                    |error: millpond_engine::Error| MountProblem::Failed(error.to_string());
+                Some(Arc::new(live.use_snapshot(dataset).map_err(failed)?))
+            }
+            None => None,
+        };
         let place = self.mounter.prepare(root, mountpoint, settings.overlay)?;
         let info = MountInfo {
             dataset: dataset.to_owned(),
@@ -320,6 +330,7 @@ impl Mounts {
                     options: options.to_vec(),
                     at: settings.is_placed.then(|| settings.mountpoint.clone()),
                     is_in_read_only_pool: pool.live().is_none(),
+                    in_use,
                 });
                 Ok(())
             }

@@ -1,8 +1,9 @@
 //! Changes the options of mounts: in place where possible, otherwise by mounting again.
 
 use super::settings::Settings;
-use super::{Mounts, RemovedMount, is_within};
+use super::{Mounts, RemovedMount, is_of, is_within};
 use millpond_control::{DatasetQuery, MountInfo, MountProblem, Note};
+use millpond_engine::Pool;
 use millpond_env::sync::Arc;
 use millpond_service::ImportedPools;
 
@@ -106,6 +107,31 @@ impl Mounts {
             Err((_, problem)) => {
                 let _ = self.mount_removed(pools, &removed);
                 Err(problem)
+            }
+        }
+    }
+
+    /// Gives the mounts of snapshots the names that these have now.
+    pub(super) fn follow_snapshots(&self, live: &Pool, pool: &str) {
+        let _changing = self.changing.lock();
+        let used: Vec<_> = {
+            let table = self.table.lock();
+            let own = table
+                .iter()
+                .filter(|entry| is_of(&entry.info.dataset, pool));
+            own.filter_map(|entry| {
+                Some((
+                    entry.info.dataset.clone(),
+                    Arc::clone(entry.in_use.as_ref()?),
+                ))
+            })
+            .collect()
+        };
+        for (name, in_use) in used {
+            match live.name_of_snapshot(&in_use) {
+                Ok(now) if now != name => self.call_otherwise(&name, &now, false),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(snapshot = name, "its name cannot be read: {error}"),
             }
         }
     }

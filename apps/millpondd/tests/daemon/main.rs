@@ -6,6 +6,7 @@ mod devices;
 mod elsewhere;
 mod encryption;
 mod mounts;
+mod program;
 mod receiving;
 
 use millpond_control::{

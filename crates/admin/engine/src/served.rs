@@ -265,7 +265,7 @@ impl Pool {
         Ok(Arc::new(ZfsCtlDir::new(files, port, drain)))
     }
 
-    /// Opens a snapshot for a front end of its own. The caller ensures that the snapshot is not destroyed meanwhile.
+    /// Opens a snapshot for a front end of its own. The caller has it in use ([`Pool::use_snapshot`]).
     ///
     /// # Errors
     /// As [`Dataset::file_system`].
@@ -277,24 +277,40 @@ impl Pool {
         })
     }
 
+    /// Keeps a snapshot from being destroyed as long as the value exists: a destruction is refused, or put off if it was to
+    /// come later.
+    ///
+    /// # Errors
+    /// As [`View::dataset`](crate::View::dataset).
+    pub fn use_snapshot(&self, name: &str) -> Result<InUse, Error> {
+        let id = self.read_committed(|view| Ok(view.dataset(name)?.inner().id()))?;
+        let in_use = self.datasets().use_snapshot(id)?;
+        in_use.ok_or_else(|| gone(name))
+    }
+
+    /// The name that a snapshot has now.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn name_of_snapshot(&self, in_use: &InUse) -> Result<String, Error> {
+        self.read_committed(|view| {
+            let found = millpond_dataset::Dataset::by_id(view.inner(), in_use.snapshot())?;
+            Ok(found.name().to_owned())
+        })
+    }
+
     /// Opens a snapshot of a volume, which may stay open while disks come and go. The snapshot is not destroyed as long as
-    /// the second value exists: a destruction is refused, or put off if it was to come later.
+    /// the second value exists.
     ///
     /// # Errors
     /// As [`Dataset::volume`].
     pub fn snapshot_of_volume(&self, name: &str) -> Result<(Volume, InUse), Error> {
-        let gone = || {
-            Error::Dataset(DatasetError::NotFound {
-                name: name.to_owned(),
-            })
-        };
-        let id = self.read_committed(|view| Ok(view.dataset(name)?.inner().id()))?;
-        let in_use = self.datasets().use_snapshot(id)?.ok_or_else(gone)?;
+        let in_use = self.use_snapshot(name)?;
         let volume = self.read_committed(|view| {
             let snapshot = view.dataset(name)?;
             // Another one may have got the name meanwhile.
-            if snapshot.inner().id() != id {
-                return Err(gone());
+            if snapshot.inner().id() != in_use.snapshot() {
+                return Err(gone(name));
             }
             let volume = snapshot.volume()?;
             view.follow_leaves();
@@ -302,6 +318,12 @@ impl Pool {
         })?;
         Ok((volume, in_use))
     }
+}
+
+fn gone(name: &str) -> Error {
+    Error::Dataset(DatasetError::NotFound {
+        name: name.to_owned(),
+    })
 }
 
 impl Dataset {

@@ -76,6 +76,11 @@ impl ImportedPools {
         is_abandoned: IsAbandoned<'_>,
     ) -> Result<ProgramValue, ProgramProblem> {
         let pool = self.get(&request.pool).ok_or(ProgramProblem::NoPool)?;
+        // It would wait for devices, possibly for ever.
+        if pool.refuse_if_waiting().is_err() {
+            let text = "pool I/O is currently suspended";
+            return Err(ProgramProblem::Failed(text.to_owned()));
+        }
         match pool.live() {
             Some(live) => run(live, request, command, input, is_abandoned),
             None => Err(ProgramProblem::Failed("pool is read-only".to_owned())),

@@ -60,7 +60,7 @@ impl ImportedPool {
     ///
     /// # Errors
     /// [`ChangeError::Suspended`] if the pool waits for its devices.
-    pub(super) fn refuse_if_waiting(&self) -> Result<(), ChangeError> {
+    pub(crate) fn refuse_if_waiting(&self) -> Result<(), ChangeError> {
         let suspension = self.live().and_then(|live| live.inner().suspension());
         match suspension {
             Some(suspension) if suspension.can_resume => {

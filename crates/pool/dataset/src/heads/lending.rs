@@ -92,6 +92,14 @@ pub struct InUse {
     snapshot: ObjectId,
 }
 
+impl InUse {
+    /// The object of the snapshot in the MOS.
+    #[must_use]
+    pub fn snapshot(&self) -> ObjectId {
+        self.snapshot
+    }
+}
+
 impl Drop for InUse {
     fn drop(&mut self) {
         self.datasets.lending.end_use(self.snapshot);
