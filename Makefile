@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-send bench-count bench-plots flame pages install uninstall deb test-deb fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-send bench-count bench-plots flame pages install uninstall deb test-deb static test-static fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -73,6 +73,12 @@ deb: build pages ## Debian packages in target/deb: millpond, and millpond-zfs wi
 
 test-deb: deb ## install the packages in a fresh Debian root, use a pool, restart, remove (root; fetches Debian with mmdebstrap)
 	@packaging/deb-try target/deb
+
+static: setup ## programs that need no library, in target/static (needs musl-tools; fetches Rust's musl target)
+	@packaging/static target/static
+
+test-static: static ## use the static programs in an empty root (root, /dev/fuse)
+	@packaging/static-try target/static
 
 build: setup ## target/release/millpond, and zpool and zfs beside it
 	$(CARGO) build --release --locked --package millpond-cli --package millpond-daemon
