@@ -17,6 +17,7 @@ pub mod text;
 mod usage;
 pub mod verbs;
 mod version;
+mod warned;
 pub mod zfs;
 pub mod zpool;
 

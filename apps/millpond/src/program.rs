@@ -6,6 +6,7 @@ use crate::no_daemon::NoDaemon;
 use crate::session::{Environment, OpenService, Session};
 use crate::text::errors::{ErrorOutput, SharedOutput, words_of};
 use crate::text::terminal::{Escaping, set_shown};
+use crate::warned::Warned;
 use jiff::tz::TimeZone;
 use millpond_control::Service;
 use millpond_engine::Search;
@@ -142,7 +143,7 @@ impl Imported {
         let itself = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("millpond"));
         let dirs = millpond_daemon::StateDirs::own();
         match millpond_daemon::connect_or_start(&dirs, &itself) {
-            Ok(client) => Ok(Box::new(client)),
+            Ok(client) => Ok(Box::new(Warned::new(client, |text| eprintln!("{text}")))),
             Err(error) if error.has_no_folder() && !rustix::process::geteuid().is_root() => {
                 let reason = format!("{error}; set MILLPOND_DIR to a folder of yours");
                 Ok(Box::new(NoDaemon::new(local(&[]), reason)))

@@ -39,6 +39,18 @@ pub struct DaemonOptions {
     pub has_volume_devices: bool,
 }
 
+/// Pools as a cache file lists them: name and configuration.
+type NotedPools = Vec<(String, NvList)>;
+
+/// The cache files that a daemon writes.
+#[derive(Debug, Default)]
+struct CacheFiles {
+    /// Those other than the default one that were written for pools.
+    written: BTreeSet<PathBuf>,
+    /// What could not be written. Each change tries again; the failure is told once for each content.
+    unwritten: BTreeMap<PathBuf, NotedPools>,
+}
+
 /// A daemon: it keeps pools imported and file systems mounted, and answers requests.
 pub struct Daemon {
     pub(crate) env: Env,
@@ -47,8 +59,7 @@ pub struct Daemon {
     pub(crate) volumes: Volumes,
     pub(crate) events: Events,
     state: Arc<State>,
-    /// Cache files other than the default one that were written for pools.
-    written: Mutex<BTreeSet<PathBuf>, rank::CacheFiles>,
+    cache_files: Mutex<CacheFiles, rank::CacheFiles>,
     /// Pools of the cache file that could not be imported at start, by guid, for instance because a disk
     /// appears late. They stay in the file until they are imported.
     absent: Mutex<BTreeMap<u64, (String, NvList)>, rank::Leaf>,
@@ -150,7 +161,7 @@ impl Daemon {
             volumes,
             events: Events::new(env),
             state,
-            written: Mutex::default(),
+            cache_files: Mutex::default(),
             absent: Mutex::default(),
             busy: AtomicU64::new(0),
             last_call_ns: AtomicU64::new(env.clock.monotonic_ns()),
@@ -240,12 +251,14 @@ impl Daemon {
     }
 
     /// Writes the imported pools to their cache files. Called after every change of the set of pools.
-    pub(crate) fn note_pools(&self) {
+    ///
+    /// Returns the files that cannot be written, and logs them. The change itself is done.
+    pub(crate) fn note_pools(&self) -> Vec<Note> {
         let own = self.state.dirs().cache_file();
-        let mut files: BTreeMap<PathBuf, Vec<(String, NvList)>> = BTreeMap::new();
+        let mut files: BTreeMap<PathBuf, NotedPools> = BTreeMap::new();
         files.insert(own, vec![]);
-        let mut written = self.written.lock();
-        for path in written.iter() {
+        let mut cache_files = self.cache_files.lock();
+        for path in &cache_files.written {
             files.insert(path.clone(), vec![]);
         }
         for (name, pool) in self.pools.all() {
@@ -253,7 +266,7 @@ impl Daemon {
                 CacheFile::None => continue,
                 CacheFile::Default => self.state.dirs().cache_file(),
                 CacheFile::At(path) => {
-                    written.insert(path.clone());
+                    cache_files.written.insert(path.clone());
                     path
                 }
             };
@@ -270,21 +283,33 @@ impl Daemon {
         if let Some(own) = files.get_mut(&self.state.dirs().cache_file()) {
             own.extend(self.absent.lock().values().cloned());
         }
+        let mut notes = vec![];
         for (path, pools) in files {
-            if let Err(error) = write_cache_file(&path, &pools) {
-                let line = Line::new(Level::Warning, error.to_string());
-                (self.log)(&line.file(&path.to_string_lossy()));
+            let Err(error) = write_cache_file(&path, &pools) else {
+                cache_files.unwritten.remove(&path);
+                continue;
+            };
+            if cache_files.unwritten.get(&path) == Some(&pools) {
+                continue;
             }
+            let (path_text, why) = (path.to_string_lossy().into_owned(), error.to_string());
+            (self.log)(&Line::new(Level::Warning, why.clone()).file(&path_text));
+            notes.push(Note::CacheFile {
+                path: path_text,
+                why,
+            });
+            cache_files.unwritten.insert(path, pools);
         }
         // Held until now: a slower thread must not overwrite these files with an older set of pools.
-        drop(written);
+        drop(cache_files);
+        notes
     }
 
     /// Leaves the cache file of a pool that is going to be exported as it is, unless it is this daemon's own.
     pub(crate) fn keep_cache_file(&self, pool: &str) {
         let pool = self.pools.get(pool);
         if let Some(CacheFile::At(path)) = pool.map(|pool| pool.cache_file()) {
-            self.written.lock().remove(&path);
+            self.cache_files.lock().written.remove(&path);
         }
     }
 

@@ -126,7 +126,8 @@ impl Service for RequestHandler<'_> {
                 self.gather_noted();
                 Follow::new(&self.daemon.mounts, pools, &request.pool, true).follow_program();
                 self.daemon.volumes.follow(pools, &request.pool);
-                self.daemon.note_pools();
+                // A program cannot change which pools there are. A file that could not be written is in the log.
+                let _ = self.daemon.note_pools();
                 return Ok(Reply::RunProgram(value?));
             }
             _ => return Err(Failure::other_reply()),
@@ -305,7 +306,7 @@ impl<'d> RequestHandler<'d> {
         let mut changed = Changed::default();
         if !request.only_check {
             let name = request.temporary_name.as_ref().unwrap_or(&request.name);
-            daemon.note_pools();
+            changed.notes = daemon.note_pools();
             let guid = self.guid_of(name);
             daemon
                 .events
@@ -313,7 +314,8 @@ impl<'d> RequestHandler<'d> {
             if let Some(imported_pool) = daemon.pools.get(name) {
                 self.gather_noted_of(name, &imported_pool, true);
             }
-            changed.notes = daemon.mounts.mount_all(&daemon.pools, name, &[]);
+            let notes = daemon.mounts.mount_all(&daemon.pools, name, &[]);
+            changed.notes.extend(notes);
             daemon.volumes.follow(&daemon.pools, name);
         }
         Ok(changed)
@@ -378,8 +380,9 @@ impl<'d> RequestHandler<'d> {
                 self.event(class, pool, guid);
             }
         }
-        daemon.note_pools();
-        let changed = done?;
+        let notes = daemon.note_pools();
+        let mut changed = done?;
+        changed.notes.extend(notes);
         match left.is_none_or(|left| left.wait(&daemon.env, RELEASE_MAX)) {
             true => Ok(changed),
             false => Err(ChangeFailure {
@@ -422,7 +425,7 @@ impl<'d> RequestHandler<'d> {
         let daemon = self.daemon;
         let command = self.history(command);
         let mut imported = daemon.pools.import(request, Some(&command))?;
-        daemon.note_pools();
+        imported.notes = daemon.note_pools();
         if let Some(imported_pool) = daemon.pools.get(&imported.name) {
             self.gather_noted_of(&imported.name, &imported_pool, false);
         }
@@ -433,9 +436,9 @@ impl<'d> RequestHandler<'d> {
         }
         if request.mount {
             let options = &request.mount_options;
-            imported.notes = daemon
-                .mounts
-                .mount_all(&daemon.pools, &imported.name, options);
+            let mounts = &daemon.mounts;
+            let notes = mounts.mount_all(&daemon.pools, &imported.name, options);
+            imported.notes.extend(notes);
         }
         daemon.volumes.follow(&daemon.pools, &imported.name);
         Ok(imported)

@@ -2,7 +2,7 @@
 
 use crate::state_dirs::StateDirs;
 use millpond_control::MountInfo;
-use millpond_engine::NvList;
+use millpond_engine::{NvList, read_cache_file};
 use millpond_env::Env;
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -51,7 +51,7 @@ pub enum StateError {
         /// The process id of that daemon, if known.
         process: Option<u32>,
     },
-    /// The pools cannot be encoded as a cache file.
+    /// The pools cannot be noted in a cache file.
     #[error("cannot note the pools in {}: {reason}", path.display())]
     CacheFile {
         /// The file.
@@ -233,30 +233,42 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// Writes pools to a cache file in OpenZFS's format: a native nvlist of configurations by name. Without
 /// pools, an existing file is replaced by an empty one.
 ///
+/// The list has each name once. A pool whose name one before it has is entered by its guid. No pool can have that as its
+/// name.
+///
 /// # Errors
-/// [`StateError`].
+/// [`StateError`]. What is no regular file is not replaced.
 pub fn write_cache_file(path: &Path, pools: &[(String, NvList)]) -> Result<(), StateError> {
+    let fail = |reason: String| StateError::CacheFile {
+        path: path.to_owned(),
+        reason,
+    };
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        let reason = "it is not a regular file; name another one with: zpool set cachefile";
+        return Err(fail(reason.into()));
+    }
     if pools.is_empty() {
         // Do not create a file just to have it empty.
         if path.exists() {
-            replace(path, b"").map_err(at(path))?;
+            replace(path, b"").map_err(|error| fail(error.to_string()))?;
         }
         return Ok(());
     }
     let mut list = NvList::new();
     for (name, config) in pools {
-        list.insert(name.as_str(), config.clone());
+        let guid = config.u64("pool_guid").ok();
+        match guid.filter(|_| list.get(name).is_some()) {
+            Some(guid) => list.insert(guid.to_string().as_str(), config.clone()),
+            None => list.insert(name.as_str(), config.clone()),
+        }
     }
     let bytes = list
         .encode_native()
-        .map_err(|error| StateError::CacheFile {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-    if fs::read(path).is_ok_and(|known| known == bytes) {
+        .map_err(|error| fail(error.to_string()))?;
+    if read_cache_file(path).is_ok_and(|known| known == bytes) {
         return Ok(());
     }
-    replace(path, &bytes).map_err(at(path))
+    replace(path, &bytes).map_err(|error| fail(error.to_string()))
 }
 
 #[cfg(test)]

@@ -250,6 +250,7 @@ pub fn tell_notes(session: &mut Session, notes: &[Note]) -> std::io::Result<()> 
             Note::StillMounted {
                 mountpoint, why, ..
             } => not_unmounted(mountpoint, why),
+            Note::CacheFile { path, why } => crate::warned::not_written(path, why),
         };
         writeln!(session.err, "{line}")?;
     }

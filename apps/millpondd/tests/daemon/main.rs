@@ -6,6 +6,7 @@ mod devices;
 mod elsewhere;
 mod encryption;
 mod mounts;
+mod noted_pools;
 mod program;
 mod receiving;
 

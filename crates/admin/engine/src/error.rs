@@ -110,6 +110,12 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A cache file is a pipe, a device or a folder.
+    #[error("cannot use cache file {}: it is not a regular file; name another one", path.display())]
+    CacheFileKind {
+        /// Its path.
+        path: PathBuf,
+    },
     /// The pool's configuration or MOS cannot be read.
     #[error(transparent)]
     Pool(#[from] PoolError),

@@ -73,7 +73,7 @@ pub use properties::LiteralProperty;
 pub use receive::{
     Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, ReceivingUser, Unwatched, receive_nowhere,
 };
-pub use search::Search;
+pub use search::{Search, read_cache_file};
 pub use send::{PackageOptions, SendPlan, SendRequest, SendStep};
 pub use served::{AccessTimes, MountSettings, SnapshotControl};
 pub use split::{HalfError, NewHalf};

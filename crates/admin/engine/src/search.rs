@@ -6,12 +6,48 @@ use millpond_nvlist::NvList;
 use millpond_pool::import::{
     Found, PoolCandidate, ScanOptions, cached_pools, find_pools, leaf_paths, pool_from_config, scan,
 };
+use rustix::fs::OFlags;
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The largest cache file that is read, in bytes. This is enough for thousands of pools.
 const CACHE_FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Reads a cache file. Only a regular file is opened: a pipe would block, and the opening of a device can have effects.
+///
+/// # Errors
+/// If the file cannot be read, is not a regular file, or is larger than 64 MiB.
+pub fn read_cache_file(path: &Path) -> Result<Vec<u8>, Error> {
+    let fail = |reason: String| Error::CacheFile {
+        path: path.to_owned(),
+        reason,
+    };
+    let not_regular = || Error::CacheFileKind {
+        path: path.to_owned(),
+    };
+    let failed = |error: std::io::Error| fail(error.to_string());
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(not_regular());
+    }
+    // It may have been replaced since.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(flags).open(path);
+    let file = file.map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(not_regular());
+    }
+    let mut bytes = vec![];
+    file.take(CACHE_FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    match bytes.len() as u64 > CACHE_FILE_BYTES_MAX {
+        true => Err(fail("it is larger than 64 MiB".into())),
+        false => Ok(bytes),
+    }
+}
 
 /// Where to look for pools, as with `zpool import -d`.
 #[derive(Debug, Clone, Default)]
@@ -30,21 +66,13 @@ impl Search {
     /// may add more to `paths`.
     ///
     /// # Errors
-    /// If the file cannot be read, is larger than 64 MiB or is not a cache file.
+    /// As [`read_cache_file`], or if it is not a cache file.
     pub fn in_cache_file(path: &Path) -> Result<Self, Error> {
-        let fail = |reason: String| Error::CacheFile {
+        let bytes = read_cache_file(path)?;
+        let pools = cached_pools(&bytes).map_err(|error| Error::CacheFile {
             path: path.to_owned(),
-            reason,
-        };
-        let file = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
-        let mut bytes = vec![];
-        file.take(CACHE_FILE_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| fail(error.to_string()))?;
-        if bytes.len() as u64 > CACHE_FILE_BYTES_MAX {
-            return Err(fail("it is larger than 64 MiB".into()));
-        }
-        let pools = cached_pools(&bytes).map_err(|error| fail(error.to_string()))?;
+            reason: error.to_string(),
+        })?;
         Ok(Self {
             configs: pools.into_iter().map(|(_, config)| config).collect(),
             ..Self::default()

@@ -320,4 +320,11 @@ pub enum Note {
         /// Why.
         why: MountProblem,
     },
+    /// A cache file was not written, so that it does not list the pools as they are now.
+    CacheFile {
+        /// Its path.
+        path: String,
+        /// Why.
+        why: String,
+    },
 }
