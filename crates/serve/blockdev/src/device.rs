@@ -132,6 +132,42 @@ fn open_loop(number: u32, access: OFlags) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// Opens a partition of a loop device. If `/dev` does not have it, a node is made for a moment.
+fn open_partition(name: &str, device: u64) -> Result<OwnedFd, Errno> {
+    let open =
+        |path: &Path| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    if let Ok(opened) = open(&Path::new("/dev").join(name))
+        && rustix::fs::fstat(&opened).is_ok_and(|status| {
+            let kind = FileType::from_raw_mode(status.st_mode);
+            kind == FileType::BlockDevice && status.st_rdev == device
+        })
+    {
+        return Ok(opened);
+    }
+    let path = PathBuf::from(format!("/dev/millpond-{}-{name}", std::process::id()));
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, FileType::BlockDevice, mode, device)?;
+    let opened = open(&path);
+    let _ = fs::remove_file(&path);
+    opened
+}
+
+/// The partitions of a loop device, each with its name and device number.
+fn partitions(number: u32) -> Vec<(String, u64)> {
+    let Ok(listed) = fs::read_dir(format!("/sys/block/loop{number}")) else {
+        return vec![];
+    };
+    let found = listed.flatten().filter_map(|entry| {
+        let path = entry.path();
+        let device = fs::read_to_string(path.join("dev")).ok();
+        let device = device.filter(|_| path.join("partition").exists())?;
+        let (major, minor) = device.trim_end().split_once(':')?;
+        let device = makedev(major.parse().ok()?, minor.parse().ok()?);
+        Some((entry.file_name().into_string().ok()?, device))
+    });
+    found.collect()
+}
+
 /// Attaches the file of an image to a free loop device. Returns its number.
 fn attach(image: &Image, options: &DeviceOptions, label: &str) -> Result<u32, BlockDeviceError> {
     let control = OFlags::RDWR | OFlags::CLOEXEC;
@@ -221,16 +257,30 @@ impl BlockDevice {
         self.open().is_ok_and(|device| self.is_own(&device))
     }
 
-    /// Writes back what the system has cached of it, and puts the disk on stable storage.
+    /// Writes back what the system has cached of it and of its partitions, and puts the disk on stable storage.
     ///
     /// # Errors
     /// If that is not certain.
     pub fn flush(&self) -> Result<(), BlockDeviceError> {
         let device = self.open()?;
-        match self.is_own(&device) {
-            true => rustix::fs::fsync(&device).map_err(|error| self.error(error)),
-            false => Ok(()),
+        if !self.is_own(&device) {
+            return Ok(());
         }
+        // Each partition has a cache of its own.
+        let partitions = partitions(self.number).into_iter().map(|(name, number)| {
+            let opened = open_partition(&name, number);
+            match opened.and_then(|partition| rustix::fs::fsync(&partition)) {
+                // It was removed meanwhile, for which it must not be in use.
+                Ok(()) | Err(Errno::NXIO) => Ok(()),
+                Err(error) => Err(BlockDeviceError::Device {
+                    device: format!("/dev/{name}"),
+                    error,
+                }),
+            }
+        });
+        let partitions: Vec<_> = partitions.collect();
+        rustix::fs::fsync(&device).map_err(|error| self.error(error))?;
+        partitions.into_iter().collect()
     }
 
     /// Lets programs change it, or not. What they have written before is written back first.
@@ -271,12 +321,10 @@ impl BlockDevice {
                 Ok(device) => device,
                 Err(error) => return Err(self.error(error)),
             };
-            if !self.is_own(&device) || self.try_clear(&device)? {
-                drop(device);
+            if !self.is_own(&device) || self.try_clear(device)? {
                 self.image.close(CLOSE_MAX);
                 return Ok(());
             }
-            drop(device);
             if look + 1 < looks {
                 sleep(pause);
             }
@@ -287,26 +335,34 @@ impl BlockDevice {
     }
 
     /// Returns false if another program has it open.
-    fn try_clear(&self, device: &OwnedFd) -> Result<bool, BlockDeviceError> {
-        clear(device).map_err(|error| self.error(error))?;
-        match kernel::status(device) {
-            Err(_) => Ok(true),
-            Ok(mut status) => {
-                // It would now be detached when the others close it.
-                status.set_flags(status.flags() & !kernel::FLAG_AUTOCLEAR);
-                match kernel::set_status(device, &status) {
-                    // They have closed it in between.
-                    Err(Errno::NXIO) => Ok(true),
-                    Err(error) => Err(self.error(error)),
-                    Ok(()) => {
-                        let is_read_only = self.image.session().is_read_only();
-                        let set = kernel::set_read_only(device, is_read_only);
-                        set.map_err(|error| self.error(error))?;
-                        Ok(false)
-                    }
-                }
-            }
+    ///
+    /// The kernel writes back what a program left in the cache when the last one closes the device, and this process has it
+    /// open: a request to detach it now would lose that. So the device is detached by the last one who closes it.
+    fn try_clear(&self, device: OwnedFd) -> Result<bool, BlockDeviceError> {
+        let Ok(mut status) = kernel::status(&device) else {
+            return Ok(true);
+        };
+        // The kernel keeps "read-only" for the next file of the device. One that keeps it can still be detached.
+        let _ = kernel::set_read_only(&device, false);
+        status.set_flags(status.flags() | kernel::FLAG_AUTOCLEAR);
+        match kernel::set_status(&device, &status) {
+            Err(Errno::NXIO) => return Ok(true),
+            set => set.map_err(|error| self.error(error))?,
         }
+        drop(device);
+        let device = self.open()?;
+        if !self.is_own(&device) {
+            return Ok(true);
+        }
+        status.set_flags(status.flags() & !kernel::FLAG_AUTOCLEAR);
+        match kernel::set_status(&device, &status) {
+            Err(Errno::NXIO) => return Ok(true),
+            set => set.map_err(|error| self.error(error))?,
+        }
+        let is_read_only = self.image.session().is_read_only();
+        let set = kernel::set_read_only(&device, is_read_only);
+        set.map_err(|error| self.error(error))?;
+        Ok(false)
     }
 
     /// Takes the disk away from a device that is in use: its users get errors from now on, and it is detached when the
@@ -315,7 +371,7 @@ impl BlockDevice {
         if let Ok(device) = self.open()
             && self.is_own(&device)
         {
-            let _ = rustix::fs::fsync(&device);
+            let _ = self.flush();
             let _ = clear(&device);
         }
         self.image.session().end();
@@ -396,3 +452,6 @@ pub fn clear_left(tag: &str) -> Vec<u32> {
 pub fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|known| known.file_type().is_block_device())
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use millpond_blockdev::{
 };
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -114,6 +114,56 @@ fn what_is_written_to_the_device_reaches_the_disk() {
     // Nothing of it holds the disk any more.
     assert_eq!(Arc::strong_count(&disk), 1);
     assert!(!device.is_attached());
+}
+
+/// Makes the first partition of a device, of 8 MiB after the first MiB. Returns its path, or `None` if this system makes
+/// none.
+fn first_partition(device: &Path) -> Option<PathBuf> {
+    let path = PathBuf::from(format!("{}p1", device.display()));
+    if !path.exists() {
+        // A kernel that does not read such tables is told.
+        let told = Command::new("partx").arg("--add").arg(device).output();
+        told.ok()?;
+    }
+    path.exists().then_some(path)
+}
+
+/// A program has a partition open, and what it wrote is in the cache of the partition.
+#[test]
+fn a_flush_reaches_the_partitions() {
+    if is_skipped() {
+        return;
+    }
+    let disk = MemoryDisk::new();
+    {
+        let mut bytes = disk.bytes.lock().unwrap();
+        let (entry, end) = (446, 510);
+        bytes[entry + 4] = 0x83;
+        bytes[entry + 8..entry + 12].copy_from_slice(&2048u32.to_le_bytes());
+        bytes[entry + 12..entry + 16].copy_from_slice(&16384u32.to_le_bytes());
+        bytes[end..end + 2].copy_from_slice(&[0x55, 0xaa]);
+    }
+    let options = DeviceOptions {
+        has_partitions: true,
+        ..options("partitions")
+    };
+    let mut device = BlockDevice::attach(disk.clone(), &options).unwrap();
+    let Some(partition) = first_partition(&device.path()) else {
+        eprintln!("SKIPPED, nothing is tested: no partitions of loop devices");
+        return;
+    };
+    let mut file = OpenOptions::new().write(true).open(&partition).unwrap();
+    file.write_all(&[8; 4096]).unwrap();
+    let at = 1 << 20;
+    device.flush().unwrap();
+    assert_eq!(disk.bytes.lock().unwrap()[at..][..4096], [8; 4096]);
+    file.write_all(&[9; 4096]).unwrap();
+    device.set_read_only(true).unwrap();
+    assert_eq!(disk.bytes.lock().unwrap()[at + 4096..][..4096], [9; 4096]);
+    device.set_read_only(false).unwrap();
+    assert!(matches!(device.detach(), Err(BlockDeviceError::Busy(_))));
+    drop(file);
+    device.detach().unwrap();
 }
 
 #[test]
