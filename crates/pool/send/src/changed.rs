@@ -46,11 +46,34 @@ pub fn changed_blocks(
 }
 
 /// The entries that all lists have. Each is in order.
-#[must_use]
-pub fn changed_in_all(lists: Vec<Vec<RedactionEntry>>) -> Vec<RedactionEntry> {
+///
+/// The next list is asked for when the one before it is dropped: there may be a thousand, of 32 MiB each. Once nothing is left, no further
+/// one is.
+///
+/// # Errors
+/// That of a list, or if there are too many ranges.
+pub fn changed_in_all(
+    lists: impl IntoIterator<Item = Result<Vec<RedactionEntry>, SendError>>,
+) -> Result<Vec<RedactionEntry>, SendError> {
     let mut lists = lists.into_iter();
-    let first = lists.next().unwrap_or_default();
-    lists.fold(first, |one, other| in_both(&one, &other))
+    let mut common = lists.next().transpose()?.unwrap_or_default();
+    while let Some(entry) = common.first() {
+        let object = entry.object;
+        let Some(list) = lists.next() else { break };
+        common = in_both(&common, &list?);
+        if common.len() > RANGES_MAX {
+            // Two lists may have more ranges in common than one of them has.
+            return Err(too_many(object));
+        }
+    }
+    Ok(common)
+}
+
+fn too_many(object: ObjectId) -> SendError {
+    SendError::Invalid {
+        object,
+        reason: format!("more than {RANGES_MAX} ranges have changed"),
+    }
 }
 
 fn in_both(one: &[RedactionEntry], other: &[RedactionEntry]) -> Vec<RedactionEntry> {
@@ -141,10 +164,7 @@ impl Search<'_> {
             return Ok(());
         }
         if found.len() >= RANGES_MAX {
-            return Err(SendError::Invalid {
-                object: id,
-                reason: format!("more than {RANGES_MAX} ranges have changed"),
-            });
+            return Err(too_many(id));
         }
         found.push(RedactionEntry {
             object: id,
@@ -332,6 +352,7 @@ fn of_fault(object: ObjectId, fault: Fault) -> SendError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn entry(object: u64, block_id: u64, block_count: u64) -> RedactionEntry {
         RedactionEntry {
@@ -352,9 +373,36 @@ mod tests {
             entry(4, 6, 1),
         ];
         let both = vec![entry(1, 2, 2), entry(4, 1, 2), entry(4, 6, 1)];
-        assert_eq!(changed_in_all(vec![one.clone(), two.clone()]), both);
-        assert_eq!(changed_in_all(vec![two, one.clone()]), both);
-        assert_eq!(changed_in_all(vec![one.clone(), vec![]]), []);
-        assert_eq!(changed_in_all(vec![one.clone()]), one);
+        let in_all = |lists: Vec<Vec<RedactionEntry>>| {
+            let lists = lists.into_iter().map(Ok);
+            changed_in_all(lists).unwrap()
+        };
+        assert_eq!(in_all(vec![one.clone(), two.clone()]), both);
+        assert_eq!(in_all(vec![two, one.clone()]), both);
+        assert_eq!(in_all(vec![one.clone(), vec![]]), []);
+        assert_eq!(in_all(vec![one.clone()]), one);
+        assert_eq!(in_all(vec![]), []);
+    }
+
+    /// The lists are made one after the other, and no more than are needed.
+    #[test]
+    fn a_list_is_made_when_the_one_before_it_was_used() {
+        let made = Cell::new(0);
+        let lists = |all: &[Vec<RedactionEntry>]| {
+            made.set(0);
+            let lists = all.iter().cloned().map(|list| {
+                made.set(made.get() + 1);
+                Ok(list)
+            });
+            changed_in_all(lists).unwrap().len()
+        };
+        let (one, other) = (vec![entry(1, 0, 4)], vec![entry(1, 4, 4)]);
+        assert_eq!(lists(&[one.clone(), one.clone(), one.clone()]), 1);
+        assert_eq!(made.get(), 3);
+        assert_eq!(lists(&[one.clone(), other, one.clone(), one.clone()]), 0);
+        assert_eq!(made.get(), 2);
+        let failing = [Ok(one), Err(SendError::Locked)];
+        let failed = changed_in_all(failing);
+        assert!(matches!(failed, Err(SendError::Locked)), "{failed:?}");
     }
 }

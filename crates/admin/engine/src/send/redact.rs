@@ -61,15 +61,10 @@ impl Pool {
             Ok(ObjectSetView::open(store, id, root, key).map_err(SendError::from)?)
         };
         let older = open(&base)?;
-        let mut lists = vec![];
-        for clone in &clones {
-            lists.push(changed_blocks(
-                &older,
-                base.phys().creation_txg,
-                &open(clone)?,
-            )?);
-        }
-        new.entries = changed_in_all(lists);
+        let later: Vec<_> = clones.iter().map(open).collect::<Result<_, _>>()?;
+        let created = base.phys().creation_txg;
+        let lists = later.iter();
+        new.entries = changed_in_all(lists.map(|later| changed_blocks(&older, created, later)))?;
         self.datasets().create_redaction_bookmark(&new)?;
         drop(in_use);
         Ok(())
