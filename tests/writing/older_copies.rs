@@ -15,7 +15,7 @@ use millpond_engine::{
 };
 use millpond_env::mark;
 use millpond_ondisk::RebuildPhase;
-use millpond_sim::{Content, World};
+use millpond_sim::{Content, SimDisk, World};
 use millpond_tests::workload::Life;
 use std::sync::Arc;
 
@@ -214,4 +214,117 @@ fn a_target_that_is_put_back_to_older_contents_is_not_complete() {
         world.disks()[disk].set_absent(true);
     }
     sim::verify_blocks(&sim::read(&world).unwrap()).unwrap();
+}
+
+/// A mirror whose disk 1 is copied before a resilver that completes it, used further and exported. Returns the copy.
+fn resilvered_and_exported(world: &World, what: &str) -> (Content, Life) {
+    let (pool, mut life) = lived(world, what, &[(Mirror, 2)], 60);
+    let away = leaf(&pool, 1);
+    pool.inner().offline_leaf(away, Default::default()).unwrap();
+    life.steps(&pool, 40);
+    online(world, &pool, 1);
+    pool.sync().unwrap();
+    let old = world.disks()[1].content();
+    assert!(pool.inner().start_resilver().unwrap());
+    finish(&pool);
+    assert!(!pool.inner().needs_resilver());
+    for _ in 0..6 {
+        life.steps(&pool, 5);
+        pool.sync().unwrap();
+    }
+    pool.export().unwrap();
+    (old, life)
+}
+
+/// No one remembers the resilver: the copy gets everything.
+#[test]
+fn a_copy_of_before_a_resilver_of_an_earlier_session_gets_everything() {
+    for way in [Order, Found, Cleared] {
+        let _mark = mark::expect("copy-of-an-earlier-session");
+        let what = format!("before a resilver of an earlier session, {way:?}");
+        let world = World::without_journal(205);
+        let (old, mut life) = resilvered_and_exported(&world, &what);
+        let pool = sim::open(&world).unwrap();
+        life.steps(&pool, 10);
+        pool.sync().unwrap();
+        swap(&world, &pool, old, way);
+        is_whole_without_the_other(&world, pool, &life, &what);
+    }
+}
+
+/// Puts other contents on a disk.
+fn put_back(disk: &SimDisk, old: &Content) {
+    for (at, page) in disk.content().pages() {
+        disk.rot(at, &vec![0; page.len()]);
+    }
+    for (at, page) in old.pages() {
+        disk.rot(at, page);
+    }
+}
+
+/// The copy takes the place of the device while the pool is exported.
+#[test]
+fn a_copy_of_before_a_resilver_that_is_there_at_an_import_gets_everything() {
+    let _mark = mark::expect("older-copy-at-import");
+    let what = "before a resilver, at an import";
+    let world = World::without_journal(206);
+    let (old, mut life) = resilvered_and_exported(&world, what);
+    put_back(&world.disks()[1], &old);
+    let pool = sim::open(&world).unwrap();
+    life.steps(&pool, 10);
+    is_whole_without_the_other(&world, pool, &life, what);
+}
+
+/// The first half was copied before the last txgs and the second half after them.
+#[test]
+fn a_copy_that_was_made_while_the_pool_was_used_is_as_old_as_its_oldest_part() {
+    let world = World::without_journal(207);
+    let what = "copied meanwhile";
+    let (pool, mut life) = lived(&world, what, &[(Mirror, 2)], 60);
+    let disk = Arc::clone(&world.disks()[1]);
+    let first = disk.content();
+    for _ in 0..6 {
+        life.steps(&pool, 10);
+        pool.sync().unwrap();
+    }
+    let second = disk.content();
+    life.steps(&pool, 5);
+    pool.sync().unwrap();
+    // An export would write labels, which tell it too.
+    drop(pool);
+    put_back(&disk, &first);
+    for (at, page) in second.pages() {
+        if at >= BYTES / 2 {
+            disk.rot(at, page);
+        }
+    }
+    let pool = sim::open(&world).unwrap();
+    assert!(crate::scan::missed(&pool, 1) >= 6);
+    life.steps(&pool, 10);
+    is_whole_without_the_other(&world, pool, &life, what);
+}
+
+/// A device that was away over an export is not taken for a copy, at the import or later.
+#[test]
+fn a_device_that_was_away_over_an_export_is_no_copy() {
+    for (shape, tops) in shapes() {
+        let watch = mark::Watch::start();
+        let world = World::without_journal(208);
+        let (pool, mut life) = lived(&world, shape, &tops, 100);
+        let away = leaf(&pool, 1);
+        pool.inner().offline_leaf(away, Default::default()).unwrap();
+        for _ in 0..8 {
+            life.steps(&pool, 5);
+            pool.sync().unwrap();
+        }
+        pool.export().unwrap();
+        let pool = sim::open(&world).unwrap();
+        life.steps(&pool, 5);
+        pool.sync().unwrap();
+        online(&world, &pool, 1);
+        for name in ["older-copy-at-import", "copy-of-an-earlier-session"] {
+            assert_eq!(watch.count(name), 0, "{shape}: {name}");
+        }
+        is_whole_without_the_other(&world, pool, &life, shape);
+    }
 }

@@ -28,7 +28,8 @@ use crate::removal::RemovalControl;
 use crate::space::maps::{self, SpaceMapObjects};
 use crate::space::store::geometry_of;
 use crate::vdevs::activity::PATIENCE;
-use crate::vdevs::dtl::DirtyTimeLog;
+use crate::vdevs::attach::FIRST_TXG;
+use crate::vdevs::dtl::{DirtyTimeLog, is_older_copy};
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::leaf_states::judge;
 use crate::vdevs::objects::load_dirty_time_log;
@@ -38,9 +39,9 @@ use crate::{Features, OpenError, OpenOptions, PoolError, PoolView};
 use millpond_alloc::{PoolAllocator, UnflushedLogs, VdevGeometry};
 use millpond_block::{RequestDeadline, Topology};
 use millpond_device::Candidate;
-use millpond_env::Env;
 use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, OnceLock};
+use millpond_env::{Env, mark};
 use millpond_object::{ObjectSet, ObjectSetView, WritePolicy};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{Guid, ObjectId, Txg, Uberblock, VdevId};
@@ -574,6 +575,13 @@ fn missed_txgs(read: &PoolView, first: Txg) -> Result<BTreeMap<Guid, DirtyTimeLo
             Some(log) => load_dirty_time_log(read.mos(), log)?,
         };
         let mut missed = DirtyTimeLog::stored(&stored);
+        if let Some((current, newest)) = leaf.behind {
+            let end = Txg(newest.0.saturating_add(1));
+            if is_older_copy(&topology.tree, node, current, Some(&missed), end) {
+                mark::hit("older-copy-at-import");
+                missed.add(FIRST_TXG..first.0);
+            }
+        }
         if let Some(Txg(since)) = leaf.stale_since {
             missed.add(since..first.0);
         }

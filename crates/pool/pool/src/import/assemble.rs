@@ -68,8 +68,11 @@ pub struct AssembledLeaf {
     pub found_as: Option<String>,
     /// The txg of its label.
     pub label_txg: Option<Txg>,
-    /// The txg of its newest uberblock that is not newer than the state to open; `None` if it has none.
+    /// The txg of its newest uberblock that is not newer than the state to open; `None` if it has none. Of the four labels,
+    /// that one counts that ends first: a copy of a device in use is not of one moment.
     pub ring_txg: Option<Txg>,
+    /// Its [`AssembledLeaf::ring_txg`], and that of its siblings, if it lacks uberblocks that they have.
+    pub behind: Option<(Txg, Txg)>,
     /// The first txg that it may lack: its label or its uberblocks are older than those of its siblings, so it was absent
     /// when they were written. Its dirty time log records what it missed while the pool was open.
     pub stale_since: Option<Txg>,
@@ -299,7 +302,7 @@ impl Work<'_> {
         if let Some(found) = found {
             leaf.found_as = Some(found.path());
             leaf.label_txg = Some(found.label_at(self.trust.txg_max()).txg);
-            leaf.ring_txg = found.ring_txg_at(self.trust.txg_max());
+            leaf.ring_txg = found.complete_at(self.trust.txg_max());
             state = suitability(found.device().as_ref(), place);
         } else if self.found.went_with_split(self.pool, vdev.guid) {
             state = (VdevState::CannotOpen, VdevAux::SplitPool);
@@ -351,8 +354,10 @@ impl Work<'_> {
         let newest_ring = leaves.iter().filter_map(|leaf| leaf.ring_txg).max();
         for leaf in leaves {
             let label = leaf.label_txg.filter(|_| leaf.label_txg < newest);
-            let next = |ring: &Txg| Some(Txg(ring.0.saturating_add(1)));
-            let ring = leaf.ring_txg.filter(|ring| next(ring) < newest_ring);
+            let next = |ring: &Txg| Txg(ring.0.saturating_add(1));
+            let rings = leaf.ring_txg.zip(newest_ring);
+            leaf.behind = rings.filter(|(ring, newest)| next(ring) < *newest);
+            let ring = leaf.behind.map(|(ring, _)| ring);
             let current = label.into_iter().chain(ring).min();
             leaf.stale_since = current.map(|current| Txg(current.0.saturating_add(1)));
         }
@@ -368,6 +373,7 @@ fn no_device(vdev: &VdevConfig, node: usize) -> AssembledLeaf {
         found_as: None,
         label_txg: None,
         ring_txg: None,
+        behind: None,
         stale_since: None,
         diverged_since: None,
     }

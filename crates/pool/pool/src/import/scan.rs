@@ -11,7 +11,7 @@ use millpond_env::rank;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::thread;
 use millpond_nvlist::NvList;
-use millpond_ondisk::{Guid, LABEL_COUNT, LEAF_BYTES_MIN, Txg};
+use millpond_ondisk::{Guid, LABEL_COUNT, LEAF_BYTES_MIN, Txg, Uberblock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -118,11 +118,19 @@ impl FoundLeaf {
                 }
         })
     }
-    /// The txg of its newest uberblock that is not newer than `txg_max`.
-    pub(crate) fn ring_txg_at(&self, txg_max: Option<Txg>) -> Option<Txg> {
-        let txgs = self.ring.iter().map(|found| found.uberblock.txg);
-        txgs.filter(|txg| txg_max.is_none_or(|max| *txg <= max))
-            .max()
+    /// The txg up to which all its rings go, but not beyond `txg_max`. Rings without uberblocks do not count, nor heartbeats,
+    /// which are written to one label only.
+    pub(crate) fn complete_at(&self, txg_max: Option<Txg>) -> Option<Txg> {
+        let is_heartbeat =
+            |uberblock: &Uberblock| (uberblock.mmp()).is_some_and(|mmp| mmp.sequence > Some(0));
+        let end = |label: usize| {
+            let ring = self.ring.iter().filter(|found| found.label == label);
+            let committed = ring.filter(|found| !is_heartbeat(&found.uberblock));
+            let txgs = committed.map(|found| found.uberblock.txg);
+            txgs.filter(|txg| txg_max.is_none_or(|max| *txg <= max))
+                .max()
+        };
+        (0..LABEL_COUNT).filter_map(end).min()
     }
     /// Which of several devices with one label is used: the one with the greatest value.
     pub(crate) fn preference(&self) -> impl Ord + use<> {
@@ -137,7 +145,8 @@ impl FoundLeaf {
         )
     }
     fn newest_txg(&self) -> Txg {
-        self.ring_txg_at(None).unwrap_or_default()
+        let txgs = self.ring.iter().map(|found| found.uberblock.txg);
+        txgs.max().unwrap_or_default()
     }
     fn same_guid(&self) -> impl DoubleEndedIterator<Item = &LeafLabel> {
         self.labels

@@ -16,13 +16,18 @@ use millpond_block::Topology;
 use millpond_object::NewObject;
 use millpond_ondisk::space_map::SpaceMapWriter;
 use millpond_ondisk::{Guid, ObjectId, ObjectType, SpaceAction, SpaceMapPhys, Txg};
-use millpond_vdev::VdevKind;
+use millpond_vdev::{VdevKind, VdevNode, VdevTree};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 const WHAT: &str = "dirty time log";
 /// Size of a dirty time log's data blocks in bytes.
 const BLOCK_BYTES: u32 = 4 << 10;
+/// The most txgs between the newest uberblock of a device and the first one that it is known to lack, if every device gets each
+/// uberblock.
+const GAP_USUAL: u64 = 4;
+/// The same for each vdev, if three random vdevs get it: few devices in a million miss that many.
+const GAP_OF_VDEV: u64 = 16;
 /// The most txgs that a slice adds to a log one by one. More are added as one range.
 const BIRTHS_MAX: usize = 256;
 
@@ -72,6 +77,34 @@ impl DirtyTimeLog {
     }
 }
 
+/// Whether the device of a leaf is older than the leaf was when it was last in use: a copy, which may come from before a
+/// resilver that no one remembers. `current` is the txg of its newest uberblock, `end` the txg after the last one
+/// that its siblings have, `missed` what the leaf is known to lack.
+///
+/// The device itself lacks txgs from when it went away on. The first of them may have changed nothing on its vdev. With more than three
+/// top-level vdevs it did not get every uberblock either, and a log vdev gets almost none.
+pub(crate) fn is_older_copy(
+    tree: &VdevTree,
+    leaf: &VdevNode,
+    current: Txg,
+    missed: Option<&DirtyTimeLog>,
+    end: Txg,
+) -> bool {
+    let top = leaf.top.and_then(|top| tree.top(top));
+    if top.is_none_or(|top| top.config.is_log) {
+        return false;
+    }
+    let usual = match tree.tops().count() as u64 {
+        ..=3 => GAP_USUAL,
+        count => GAP_OF_VDEV.saturating_mul(count),
+    };
+    let gap = match missed {
+        Some(missed) => missed.gap_after(current, end),
+        None => DirtyTimeLog::default().gap_after(current, end),
+    };
+    gap > usual
+}
+
 /// Whether other leaves hold what a leaf holds.
 pub(crate) fn has_redundancy(topology: &Topology, leaf: Guid) -> bool {
     let tree = &topology.tree;
@@ -84,6 +117,14 @@ impl DirtyTimeLog {
     /// The txg after the last one.
     fn end(&self) -> Txg {
         Txg(self.ranges.last().map_or(0, |range| range.end))
+    }
+
+    /// How many txgs come after `txg` and before `end` until the first one that is in the log.
+    pub(crate) fn gap_after(&self, txg: Txg, end: Txg) -> u64 {
+        let from = txg.0.saturating_add(1);
+        let mut later = self.ranges.iter().filter(|range| range.end > from);
+        let first = later.next().map_or(end.0, |range| range.start.min(end.0));
+        first.saturating_sub(from)
     }
 
     /// Removes the txgs below `end`, except those in `kept`. Returns whether that changed anything.
@@ -439,6 +480,15 @@ mod tests {
         assert!(!missed.add(5..5));
         assert!(missed.add(4..20));
         assert_eq!(missed.ranges(), std::slice::from_ref(&(4..20)));
+    }
+
+    #[test]
+    fn a_gap_ends_at_the_first_txg_that_is_missed() {
+        let missed = DirtyTimeLog::stored(&[4..10, 20..30]);
+        let gap = |txg, end| missed.gap_after(Txg(txg), Txg(end));
+        assert_eq!([gap(3, 50), gap(5, 50), gap(8, 50)], [0, 0, 0]);
+        assert_eq!([gap(9, 50), gap(9, 15), gap(29, 50)], [10, 5, 20]);
+        assert_eq!(gap(60, 50), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::import::{
 };
 use crate::pool::Pool;
 use crate::vdevs::attach::FIRST_TXG;
-use crate::vdevs::dtl::has_redundancy;
+use crate::vdevs::dtl::{has_redundancy, is_older_copy};
 use crate::vdevs::rearrange;
 use millpond_device::{Candidate, Device};
 use millpond_env::mark;
@@ -24,6 +24,9 @@ pub(crate) struct History {
     current: Option<Txg>,
     /// The first txg that only this device has: it was used without the other devices.
     pub(crate) own_since: Option<Txg>,
+    /// Whether it is a copy of before this session, and older than the leaf was when it was last in use. What resilvers of
+    /// earlier sessions wrote since is not known.
+    is_of_earlier_session: bool,
 }
 
 impl Pool {
@@ -73,8 +76,15 @@ impl Pool {
             let roots = known.entry(uberblock.txg).or_default();
             roots.push(uberblock.root);
         }
-        drop(state);
-        History::compare(&rings, &known, newest)
+        let mut history = History::compare(&rings, &known, newest);
+        let node = topology.tree.find_leaf(leaf);
+        let node = node.and_then(|leaf| topology.tree.leaf(leaf));
+        if let (Some(current), Some(node)) = (history.current, node) {
+            let (missed, end) = (state.missed.get(&leaf), Txg(newest.0.saturating_add(1)));
+            history.is_of_earlier_session = current < self.first_txg
+                && is_older_copy(&topology.tree, node, current, missed, end);
+        }
+        history
     }
 
     /// The valid slots of this pool's rings on these devices.
@@ -138,6 +148,11 @@ impl Pool {
                 entry.add(FIRST_TXG..open.0.saturating_add(1));
                 continue;
             };
+            if history.is_of_earlier_session {
+                mark::hit("copy-of-an-earlier-session");
+                entry.add(FIRST_TXG..open.0.saturating_add(1));
+                continue;
+            }
             entry.add(current.saturating_add(1)..open.0.saturating_add(1));
             // A copy of before a resilver lacks what that wrote.
             if let Some(refilled) = refilled
@@ -175,7 +190,11 @@ impl History {
         // A copy of a device in use is not of one moment: it is as old as the ring that was copied first.
         let ends = rings.iter().filter_map(|ring| ring.keys().next_back());
         let current = ends.min().copied();
-        Self { current, own_since }
+        Self {
+            current,
+            own_since,
+            is_of_earlier_session: false,
+        }
     }
 
     /// The txg up to which the device has what the pool has. A device with changes of its own has none: it may have freed

@@ -48,6 +48,29 @@ fn a_leaf_with_older_content_is_recognised_by_its_uberblocks() {
     assert_eq!(stale(&[]), None);
 }
 
+/// A copy of a device in use: the labels at its end were copied later than those at its begin.
+#[test]
+fn a_copy_that_was_made_meanwhile_is_as_old_as_its_oldest_ring() {
+    let side = |guid| Disk::new().config(&[0, 1, 2, 3], &label(guid, &mirror(), 5));
+    let behind = |first: &[u64], last: &[u64]| {
+        let copy = side(11).uberblocks(&[0, 1], first);
+        let disks = vec![
+            copy.uberblocks(&[2, 3], last).named("/dev/d11"),
+            side(12)
+                .uberblocks(&[0, 1, 2, 3], &[6, 7, 8, 9])
+                .named("/dev/d12"),
+        ];
+        let leaves = the_pool(disks).assembly.unwrap().leaves;
+        (leaves[0].stale_since, leaves[0].behind)
+    };
+    let (since, both) = (Some(Txg(7)), Some((Txg(6), Txg(9))));
+    assert_eq!(behind(&[6], &[6, 7, 8, 9]), (since, both));
+    assert_eq!(behind(&[6, 7, 8, 9], &[6]), (since, both));
+    // The power may fail while the last one is written. A label may have been lost.
+    assert_eq!(behind(&[7, 8], &[7, 8, 9]), (None, None));
+    assert_eq!(behind(&[8, 9], &[]), (None, None));
+}
+
 #[test]
 fn a_renamed_device_is_found_and_its_path_updated() {
     let pool = the_pool(vec![member(11, &leaf(11)).named("/images/copy")]);
