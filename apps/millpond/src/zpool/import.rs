@@ -352,7 +352,9 @@ fn reason(error: &ImportError) -> String {
         ImportError::MissingLogs(_) => "one or more devices is currently unavailable".into(),
         ImportError::MissingDevices => "no such pool or dataset".into(),
         ImportError::Busy(_) => "one or more devices are already in use\n".into(),
-        ImportError::CacheFile(text) | ImportError::Copies(text) => text.clone(),
+        ImportError::CacheFile(text)
+        | ImportError::Copies(text)
+        | ImportError::OlderVdevs(text) => text.clone(),
         ImportError::DamagedLabels => "the checksums of the labels of its devices are wrong".into(),
         ImportError::Unreadable(why) => format!("I/O error\n({why})"),
         ImportError::Change(error) => change_text::reason(Verb::Other, error),

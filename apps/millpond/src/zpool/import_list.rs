@@ -90,6 +90,11 @@ fn action(found: &ImportablePool, trouble: Option<Condition>) -> Option<String> 
             "The pool can only be imported with '-o readonly=on':\n{copies}."
         ));
     }
+    if let Some(older) = &found.older {
+        return Some(format!(
+            "The pool can only be imported with '-o readonly=on', or with '-f':\n{older}."
+        ));
+    }
     let text = match (state, trouble) {
         (VdevState::Healthy, Some(Condition::VersionOlder | Condition::FeaturesDisabled)) => {
             "The pool can be imported using its name or numeric identifier, though\nsome features will not be available without an explicit 'zpool upgrade'."

@@ -8,6 +8,7 @@ mod encryption;
 mod mounts;
 mod noted_pools;
 mod program;
+mod older_vdevs;
 mod receiving;
 
 use millpond_control::{

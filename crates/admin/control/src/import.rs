@@ -129,6 +129,8 @@ pub enum ImportError {
     DamagedLabels,
     /// Devices have the same label and different contents. The text is the complete reason.
     Copies(String),
+    /// Vdevs are older than the pool: it can only be imported read-only or with force. The text is the complete reason.
+    OlderVdevs(String),
     /// The devices are present, but no state of the pool can be read.
     Unreadable(String),
     /// A pool, dataset or snapshot in it has an invalid name.

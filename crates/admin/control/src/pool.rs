@@ -250,4 +250,6 @@ pub struct ImportablePool {
     pub last_host: Option<LastHost>,
     /// Why it can only be imported read-only, if devices have the same label and different contents.
     pub copies: Option<String>,
+    /// Why it can only be imported read-only or with force, if vdevs are older than the pool.
+    pub older: Option<String>,
 }

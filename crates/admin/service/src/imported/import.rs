@@ -16,7 +16,7 @@ use millpond_ondisk::{Guid, Txg};
 use millpond_pool::OpenError;
 use millpond_pool::import::{
     ActivityCheck, ActivitySettings, ImportCondition, PoolCandidate, PoolState, Rewind,
-    ScanOptions, leaf_paths,
+    ScanOptions, leaf_paths, older_tops_text,
 };
 use millpond_pool::{HistoryCommand, Opening, WatchedPool};
 use std::collections::BTreeMap;
@@ -118,6 +118,11 @@ impl ImportedPools {
         refuse_pool_name(request, &name)?;
         let allowed = Allowed {
             force: request.force || request.destroyed,
+            may_be_older: may_be_older(request),
+            until: match request.rewind {
+                RewindRequest::ToTxg(txg) => Some(Txg(txg)),
+                _ => None,
+            },
             without_logs: request.without_logs,
             is_automatic: command.is_none(),
         };
@@ -334,7 +339,11 @@ impl ImportedPools {
                 _ => {}
             }
         }
-        Ok(())
+        let older = candidate.older_tops(allowed.until);
+        match older.is_empty() || allowed.may_be_older {
+            true => Ok(()),
+            false => Err(ImportError::OlderVdevs(older_tops_text(&older))),
+        }
     }
 }
 
@@ -404,8 +413,18 @@ fn refuse_missing_logs(pool: &View, request: &ImportRequest) -> Result<(), Impor
     }
 }
 
+/// Whether vdevs may be older than the pool.
+fn may_be_older(request: &ImportRequest) -> bool {
+    let mut properties = request.properties.iter().rev();
+    let read_only = properties.find(|(name, _)| name == "readonly");
+    request.force || read_only.is_some_and(|(_, value)| value == "on")
+}
+
 struct Allowed {
     force: bool,
+    may_be_older: bool,
+    /// The newest state to open.
+    until: Option<Txg>,
     without_logs: bool,
     /// The daemon starts, and imports the pools that it had when it ended.
     is_automatic: bool,

@@ -71,6 +71,8 @@ pub struct AssembledLeaf {
     /// The txg of its newest uberblock that is not newer than the state to open; `None` if it has none. Of the four labels,
     /// that one counts that ends first: a copy of a device in use is not of one moment.
     pub ring_txg: Option<Txg>,
+    /// The txg of its newest uberblock, in any of its labels.
+    pub newest_txg: Option<Txg>,
     /// Its [`AssembledLeaf::ring_txg`], and that of its siblings, if it lacks uberblocks that they have.
     pub behind: Option<(Txg, Txg)>,
     /// The first txg that it may lack: its label or its uberblocks are older than those of its siblings, so it was absent
@@ -303,6 +305,7 @@ impl Work<'_> {
             leaf.found_as = Some(found.path());
             leaf.label_txg = Some(found.label_at(self.trust.txg_max()).txg);
             leaf.ring_txg = found.complete_at(self.trust.txg_max());
+            leaf.newest_txg = Some(found.newest_txg());
             state = suitability(found.device().as_ref(), place);
         } else if self.found.went_with_split(self.pool, vdev.guid) {
             state = (VdevState::CannotOpen, VdevAux::SplitPool);
@@ -373,6 +376,7 @@ fn no_device(vdev: &VdevConfig, node: usize) -> AssembledLeaf {
         found_as: None,
         label_txg: None,
         ring_txg: None,
+        newest_txg: None,
         behind: None,
         stale_since: None,
         diverged_since: None,

@@ -144,7 +144,8 @@ impl FoundLeaf {
             is_whole,
         )
     }
-    fn newest_txg(&self) -> Txg {
+    /// The txg of its newest uberblock, heartbeats included; 0 if it has none.
+    pub(crate) fn newest_txg(&self) -> Txg {
         let txgs = self.ring.iter().map(|found| found.uberblock.txg);
         txgs.max().unwrap_or_default()
     }

@@ -2,6 +2,7 @@
 
 mod disks;
 mod leaves;
+mod older_tops;
 
 use super::*;
 use disks::{Disk, POOL, label, leaf, list, member, mirror, over, uberblock, with};
