@@ -5,6 +5,7 @@
 
 mod repeated;
 mod replay;
+mod stale_clone;
 
 use crate::sim;
 use crate::soak::env;

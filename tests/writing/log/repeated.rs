@@ -4,14 +4,14 @@ use super::replay::{is_claimed, three_logged_writes};
 use super::*;
 use millpond_checksum::{Form, seal_zilog2};
 use millpond_device::Device;
-use millpond_ondisk::{IntentLogHeader, VDEV_DATA_START_BYTES};
+use millpond_ondisk::{BlockPointer, IntentLogHeader, VDEV_DATA_START_BYTES};
 use millpond_pool::{FoundBlock, FoundBlockKind, FoundLog, FoundLogs};
 
 /// The bytes of one record of the file.
 const RECORD: usize = 128 << 10;
 
 /// The blocks of the log of `tank`.
-fn blocks(pool: &View) -> Vec<FoundBlock> {
+pub(super) fn blocks(pool: &View) -> Vec<FoundBlock> {
     let dataset = pool.dataset("tank").unwrap();
     let set = dataset.object_set().unwrap();
     let header = IntentLogHeader::from_words(&set.phys().intent_log_header);
@@ -34,6 +34,18 @@ fn repeat_a_block(world: &World) {
     assert_eq!(written.len(), 6);
     let (known, changed) = (written[1], written[2]);
     assert_ne!(known.block_sequence, changed.block_sequence);
+    change_record(world, &blocks, changed, &known.pointer, &|_, _| {});
+}
+
+/// Puts another pointer into the record that has this one. `change` may change more of the log block; it gets the place of
+/// the pointer.
+pub(super) fn change_record(
+    world: &World,
+    blocks: &[FoundBlock],
+    changed: &FoundBlock,
+    pointer: &BlockPointer,
+    change: &dyn Fn(&mut [u8], usize),
+) {
     let holder = blocks.iter().find(|block| {
         block.kind == FoundBlockKind::Chain && block.block_sequence == changed.block_sequence
     });
@@ -45,7 +57,8 @@ fn repeat_a_block(world: &World) {
     let old = changed.pointer.encode();
     let place = bytes.windows(old.len()).position(|part| part == old);
     let place = place.unwrap();
-    bytes[place..place + old.len()].copy_from_slice(&known.pointer.encode());
+    bytes[place..place + old.len()].copy_from_slice(&pointer.encode());
+    change(&mut bytes, place);
     seal_zilog2(&mut bytes, holder.checksum_words(), Form::of(&holder)).unwrap();
     disk.rot(at, &bytes);
 }

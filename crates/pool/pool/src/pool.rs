@@ -1,7 +1,7 @@
 //! A pool open for changes.
 
 use crate::checkpoint::Checkpoint;
-use crate::clones::CloneTables;
+use crate::clones::{CloneTables, LogHolds};
 use crate::config::PoolConfig;
 use crate::dedup::DedupTables;
 use crate::error::Reading;
@@ -57,6 +57,8 @@ pub struct Pool {
     pub(crate) state: RwLock<PoolState, rank::PoolState>,
     /// Changed in syncing context only.
     pub(crate) clones: Mutex<CloneTables, rank::Leaf>,
+    /// Changed in syncing context only.
+    pub(crate) log_holds: Mutex<LogHolds, rank::Leaf>,
     /// Changed in syncing context only.
     pub(crate) dedup: Mutex<DedupTables, rank::Leaf>,
     pub(crate) tasks: TaskQueue,
@@ -213,6 +215,7 @@ impl Pool {
             port: parts.port,
             state: RwLock::new(parts.state),
             clones: Mutex::new(parts.clones),
+            log_holds: Mutex::default(),
             dedup: Mutex::new(parts.dedup),
             tasks: TaskQueue::default(),
             early_tasks: TaskQueue::default(),

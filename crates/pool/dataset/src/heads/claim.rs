@@ -19,6 +19,7 @@ impl Space for SyncContext<'_> {
     }
     fn add_reference(&self, pointer: &BlockPointer) {
         SyncContext::add_reference(self, pointer);
+        self.hold_for_log(pointer);
     }
 }
 

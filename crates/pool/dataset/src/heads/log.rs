@@ -105,6 +105,12 @@ impl Datasets {
         let all_found = std::mem::take(&mut *self.found_logs.lock());
         let (mut to_drop, mut to_claim) = (vec![], vec![]);
         for found in all_found {
+            if found.header.claim_txg != Txg(0) {
+                // An earlier claim added the references, maybe that of another program.
+                let blocks = found.log.blocks.iter();
+                let cloned = blocks.filter(|block| block.kind == FoundBlockKind::Cloned);
+                cloned.for_each(|block| syncing.ctx.hold_for_log(&block.pointer));
+            }
             if !found.log.has_records || found.is_given_up {
                 to_drop.push(found);
                 continue;

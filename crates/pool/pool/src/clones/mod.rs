@@ -7,6 +7,7 @@
 //!
 //! Page `docs/format/block-cloning.md`.
 
+mod holds;
 mod load;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,8 @@ use crate::space::CloneTotals;
 use crate::space::store::geometry_of;
 use crate::sync::context::SyncContext;
 use crate::{Pool, PoolError};
+use holds::Earlier;
+pub(crate) use holds::LogHolds;
 use millpond_alloc::VdevGeometry;
 use millpond_env::mark;
 use millpond_env::sync::atomic::Ordering;
@@ -119,17 +122,25 @@ impl CloneTable {
         Ok(())
     }
 
-    /// Adds to or takes from the sums of bytes.
-    fn account(&mut self, bytes: u64, is_added: bool, is_edge: bool) -> Result<(), PoolError> {
-        let step = |sum: u64| match is_added {
-            true => sum.checked_add(bytes),
-            false => sum.checked_sub(bytes),
-        };
+    /// Changes the sums by a reference to a block of this size. `used` is what an entry counts as before and after, if that
+    /// changes.
+    fn account(
+        &mut self,
+        bytes: u64,
+        is_added: bool,
+        used: Option<(u64, u64)>,
+    ) -> Result<(), PoolError> {
         let contradiction = || invalid("its sums contradict its entries", 40);
-        if is_edge {
-            self.phys.used_bytes = step(self.phys.used_bytes).ok_or_else(contradiction)?;
+        if let Some((before, after)) = used {
+            let rest = self.phys.used_bytes.checked_sub(before);
+            let sum = rest.and_then(|rest| rest.checked_add(after));
+            self.phys.used_bytes = sum.ok_or_else(contradiction)?;
         }
-        self.phys.saved_bytes = step(self.phys.saved_bytes).ok_or_else(contradiction)?;
+        let saved = match is_added {
+            true => self.phys.saved_bytes.checked_add(bytes),
+            false => self.phys.saved_bytes.checked_sub(bytes),
+        };
+        self.phys.saved_bytes = saved.ok_or_else(contradiction)?;
         self.is_changed = true;
         Ok(())
     }
@@ -154,6 +165,16 @@ impl CloneTable {
 struct Count {
     stored: u64,
     now: u64,
+}
+
+impl Count {
+    /// The deflated bytes that the entry counts as while only earlier blocks of its place have references.
+    fn used_by(self, earlier: Earlier) -> u64 {
+        match self.now {
+            0 => 0,
+            _ => earlier.last_bytes,
+        }
+    }
 }
 
 /// Changes of references in one sync pass.
@@ -183,16 +204,22 @@ impl<'a, 'p> Batch<'a, 'p> {
         };
         self.demand_table(vdev)?;
         let bytes = self.ctx.deflated_bytes(pointer);
+        let earlier = self.ctx.pool.log_holds.lock().before(pointer);
         let count = self.count(vdev, offset)?;
-        let is_first = count.now == 0;
+        let used = (count.now <= earlier.count).then(|| (count.used_by(earlier), bytes));
         count.now = (count.now.checked_add(1)).ok_or_else(|| invalid("a count overflows", 0))?;
         let table = self.tables.tables.get_mut(&vdev);
         let table = table.ok_or_else(|| invalid("the table is missing", 0))?;
-        table.account(bytes, true, is_first)
+        table.account(bytes, true, used)
     }
 
     /// Releases a reference. Returns whether others remain; otherwise the block must be freed.
     pub(crate) fn release(&mut self, pointer: &BlockPointer) -> Result<bool, PoolError> {
+        let earlier = {
+            let mut held = self.ctx.pool.log_holds.lock();
+            held.release(pointer);
+            held.before(pointer)
+        };
         if self.tables.tables.is_empty() || !may_be_cloned(pointer) {
             return Ok(false);
         }
@@ -207,14 +234,17 @@ impl<'a, 'p> Batch<'a, 'p> {
         }
         let bytes = self.ctx.deflated_bytes(pointer);
         let count = self.count(vdev, offset)?;
-        if count.now == 0 {
+        if count.now <= earlier.count {
+            if count.now > 0 {
+                mark::hit("log-holds-other-block");
+            }
             return Ok(false);
         }
         count.now -= 1;
-        let is_last = count.now == 0;
+        let used = (count.now <= earlier.count).then(|| (bytes, count.used_by(earlier)));
         let table = self.tables.tables.get_mut(&vdev);
         let table = table.ok_or_else(|| invalid("the table is missing", 0))?;
-        table.account(bytes, false, is_last)?;
+        table.account(bytes, false, used)?;
         Ok(true)
     }
 

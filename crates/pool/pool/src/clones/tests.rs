@@ -10,7 +10,8 @@ use millpond_object::{BlockAddress, BlockTraits, WriteJob};
 use millpond_ondisk::dedup::clone_entry_count;
 use millpond_ondisk::pool_directory::clone_table_key;
 use millpond_ondisk::{
-    BlockPointer, CloneTablePhys, Feature, Level, ObjectId, ObjectType, Txg, VdevId,
+    BlockPointer, ChecksumKind, CloneTablePhys, CompressionKind, Dva, Feature, Level, ObjectId,
+    ObjectType, StoredBlock, Txg, VdevId,
 };
 use millpond_sim::{Seed, World, noise};
 use millpond_zap::Zap;
@@ -295,6 +296,111 @@ fn metadata_never_consults_the_tables() {
         Ok(())
     })
     .unwrap();
+}
+
+/// The block that was at the same place before: of another size, with an earlier birth.
+fn before(pointer: &BlockPointer, sectors: u64, age: u64) -> BlockPointer {
+    let dvas = [Dva {
+        asize_bytes: sectors * 512,
+        ..pointer.dvas().next().unwrap()
+    }];
+    let stored = StoredBlock {
+        dvas: &dvas,
+        lsize_bytes: sectors * 512,
+        psize_bytes: sectors * 512,
+        compression: CompressionKind::Off,
+        checksum: ChecksumKind::Fletcher4,
+        checksum_words: [1, 2, 3, 4],
+        object_type: ObjectType::PLAIN_FILE,
+        level: Level(0),
+        birth: Txg(pointer.physical_birth().0 - age),
+        fill: 1,
+    };
+    stored.pointer()
+}
+
+/// Adds a reference to a block, or releases one.
+fn refer(pool: &Pool, pointer: &BlockPointer, is_added: bool) {
+    pool.sync_task(|ctx| match is_added {
+        true => {
+            ctx.add_reference(pointer);
+            Ok(())
+        }
+        false => ctx.free_block(pointer),
+    })
+    .unwrap();
+}
+
+/// The claims of intent logs add references to blocks that are gone. A later block has their place.
+fn hold(pool: &Pool, stale: &[BlockPointer]) {
+    pool.sync_task(|ctx| {
+        for pointer in stale {
+            ctx.add_reference(pointer);
+            ctx.hold_for_log(pointer);
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// A block is cloned and freed while logs have references to others that had its place: it is freed once, and
+/// nothing else is. Logs end before, between and after its frees.
+#[test]
+fn references_of_logs_are_not_released_by_the_block_that_came_after() {
+    let _mark = mark::expect("log-holds-other-block");
+    for (sectors, was_sectors) in [(4, 16), (16, 4), (8, 8)] {
+        for order in 0..20 {
+            let world = World::without_journal(411);
+            let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
+            count_up(&pool).unwrap();
+            let length = 512 * sectors as usize;
+            let block = pool.sync_task(|ctx| Ok(write(ctx, 6, length))).unwrap();
+            let stale = [
+                before(&block, was_sectors, 1),
+                before(&block, was_sectors * 2, 2),
+            ];
+            hold(&pool, &stale);
+            refer(&pool, &block, true);
+            refer(&pool, &block, true);
+            // Each order of the two ends among the three frees of the block.
+            let (first, second) = (order % 4, order / 4);
+            let mut steps = vec![block; 3];
+            steps.insert(first, stale[0]);
+            steps.insert(second, stale[1]);
+            for step in &steps {
+                refer(&pool, step, false);
+            }
+            judge(&open_read_only(&world).unwrap(), &vec![]);
+            drop(pool);
+            drop(open(&world, Arc::new(NoDatasets::default())).unwrap());
+        }
+    }
+}
+
+/// The block is freed and its place given to others before the log ends.
+#[test]
+fn the_end_of_a_log_frees_nothing_of_later_blocks() {
+    for (sectors, was_sectors) in [(4, 16), (16, 4), (8, 8)] {
+        let world = World::without_journal(412);
+        let pool = make(&world, Shape::ONE, Arc::new(NoDatasets::default()));
+        let length = 512 * sectors as usize;
+        let block = pool.sync_task(|ctx| Ok(write(ctx, 6, length))).unwrap();
+        let stale = before(&block, was_sectors, 1);
+        hold(&pool, &[stale]);
+        refer(&pool, &block, true);
+        refer(&pool, &block, false);
+        refer(&pool, &block, false);
+        check_with(&open_read_only(&world).unwrap(), &[]);
+        let others: Model = (0..40)
+            .map(|seed| {
+                pool.sync_task(|ctx| Ok((write(ctx, seed, 512), 1)))
+                    .unwrap()
+            })
+            .collect();
+        refer(&pool, &stale, false);
+        count_up(&pool).unwrap();
+        judge(&open_read_only(&world).unwrap(), &others);
+    }
 }
 
 #[test]

@@ -110,7 +110,11 @@ impl Pool {
                 }
             }
             for (pointer, since) in shared {
-                match tables.release(ctx, &pointer)? {
+                let released = tables.release(ctx, &pointer)?;
+                if !matches!(released, Released::NoEntry) {
+                    self.log_holds.lock().release(&pointer);
+                }
+                match released {
                     Released::Kept => {}
                     Released::Last(whole) => {
                         // Its states begin with the first of its pointers.
