@@ -36,6 +36,7 @@ mod dnode_array;
 mod dnode_prefetch;
 mod error;
 mod extent;
+mod footprint;
 mod freeing;
 mod logged;
 mod new_object;
@@ -64,6 +65,7 @@ pub use byteswap::to_native;
 pub use caching::{BlockChoice, Caching, CachingCell, CachingCells};
 pub use clones::is_clonable;
 pub use error::ObjectError;
+pub use footprint::LARGE_BLOCK_BYTES;
 pub use freeing::FreeChunk;
 pub use logged::LoggedBlock;
 pub use millpond_block::{

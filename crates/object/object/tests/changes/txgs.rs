@@ -234,3 +234,53 @@ fn a_block_of_very_many_pieces_is_kept_whole() {
     set.object(id).unwrap().read(0, &mut read).unwrap();
     assert!(read == expected);
 }
+
+#[test]
+fn a_large_block_is_counted_once_and_whole() {
+    let mut bench = dataset();
+    let size = 128 << 10;
+    let tx = bench.begin();
+    let id = (bench.set.allocate(&tx, file(size)).unwrap()).id();
+    let object = bench.set.object(id).unwrap();
+    object.write(&tx, 0, &noise(3, 5 * size as usize)).unwrap();
+    drop((tx, object));
+    bench.sync();
+    bench.reopen();
+    let object = bench.set.object(id).unwrap();
+    let stored = || bench.groups.under_way().stored_bytes;
+    let size = u64::from(size);
+    let tx = bench.begin();
+    assert_eq!(object.dirty_txg(size, 512), None);
+    object.write(&tx, size + 700, &[1; 512]).unwrap();
+    // Two copies of the indirect block above it.
+    let indirect = stored() - size;
+    assert!((8 << 10..=256 << 10).contains(&indirect), "{indirect}");
+    object.write(&tx, size + 7000, &[2; 512]).unwrap();
+    object.write(&tx, size, &noise(1, size as usize)).unwrap();
+    assert_eq!(stored(), size + indirect);
+    assert_eq!(object.dirty_txg(size, size), Some(tx.txg()));
+    assert_eq!(object.dirty_txg(size, size + 1), None);
+    object
+        .write(&tx, 2 * size, &noise(2, size as usize))
+        .unwrap();
+    assert_eq!(stored(), 2 * size + indirect);
+    assert_eq!(object.dirty_txg(size, size + 1), Some(tx.txg()));
+    drop(tx);
+    bench.sync();
+    assert_eq!(object.dirty_txg(size, 1), None);
+    assert_eq!(bench.groups.under_way().stored_bytes, 0);
+}
+
+#[test]
+fn what_an_only_block_grows_by_is_charged() {
+    let bench = dataset();
+    let tx = bench.begin();
+    let object = bench.set.allocate(&tx, file(512)).unwrap();
+    let before = bench.groups.dirty_bytes();
+    for sectors in [1u32, 8, 80, 256, 512] {
+        object.set_block_bytes(&tx, sectors << 9, None).unwrap();
+        object.write(&tx, 0, &noise(1, 512)).unwrap();
+    }
+    assert_eq!(bench.groups.dirty_bytes() - before, 512 << 9);
+    assert_eq!(bench.groups.under_way().stored_bytes, 512 << 9);
+}
