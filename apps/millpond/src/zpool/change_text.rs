@@ -40,8 +40,13 @@ pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
         ChangeError::Replication(all) => {
             joined(OVERRIDABLE, all.first().map(replication_text::words))
         }
-        ChangeError::Compatibility(value) => {
-            format!("Error: could not read/parse feature file(s): {value} ")
+        ChangeError::Compatibility(files) => {
+            let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+            let head = format!(
+                "Error: could not read/parse feature file(s): {} ",
+                names.join(",")
+            );
+            joined(&head, files.iter().map(ToString::to_string))
         }
         ChangeError::Mounted { mountpoint, why } => crate::zfs::not_unmounted(mountpoint, why),
         ChangeError::NotBuilt(what) => format!("millpond: {what} is not implemented yet"),

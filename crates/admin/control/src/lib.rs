@@ -38,8 +38,9 @@ pub use about::About;
 pub use arc::{ArcInfo, ArcLookups, ArcMemory};
 pub use change::{
     ActivityAction, ChangeError, ChangeFailure, Changed, DatasetChange, DeviceFacts, DeviceInUse,
-    DeviceProblem, LeafActivity, NewDevices, NewHalf, NewPoolRequest, NewSide, Note, OwnerQuota,
-    PoolChange, PruneAmount, ScrubAction, TopRequest, Values,
+    DeviceProblem, FeatureFileError, FeatureFileProblem, LeafActivity, NewDevices, NewHalf,
+    NewPoolRequest, NewSide, Note, OwnerQuota, PoolChange, PruneAmount, ScrubAction, TopRequest,
+    Values,
 };
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};

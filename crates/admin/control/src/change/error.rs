@@ -1,6 +1,6 @@
 //! Errors of changes.
 
-use super::{DeviceInUse, DeviceProblem};
+use super::{DeviceInUse, DeviceProblem, FeatureFileError};
 use crate::MountProblem;
 use millpond_block::LeafRefusal;
 use millpond_dataset::{DatasetError, Refusal};
@@ -65,8 +65,8 @@ pub enum ChangeError {
     NoSuchDevice,
     /// A device has no label.
     NoLabel,
-    /// Property `compatibility` refers to a list that cannot be read.
-    Compatibility(String),
+    /// Property `compatibility` refers to lists that cannot be used.
+    Compatibility(Vec<FeatureFileError>),
     /// A property of a pool cannot have this value.
     Setting(SettingError),
     /// No dataset has this name.

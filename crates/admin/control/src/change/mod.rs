@@ -6,10 +6,12 @@
 mod dataset;
 mod devices;
 mod error;
+mod feature_file;
 
 pub use dataset::{DatasetChange, OwnerQuota, Values};
 pub use devices::{DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, NewSide, TopRequest};
 pub use error::{ChangeError, ChangeFailure};
+pub use feature_file::{FeatureFileError, FeatureFileProblem};
 
 use crate::{MountProblem, Secret};
 use millpond_pool::FeatureChoice;

@@ -6,7 +6,7 @@ use super::keys::{create_dataset, root_key};
 use super::set::{set, set_in_contents, set_owner_quotas};
 use super::split;
 use crate::change::change_error;
-use crate::info::compatibility::{requested, unreadable};
+use crate::info::compatibility::read_sets;
 use millpond_control::{
     ActivityAction as Action, ChangeError, Changed, DatasetChange, LeafActivity as Activity,
     NewDevices, Note, PoolChange, PruneAmount, RequestedFeatures, ScrubAction, Value, Values,
@@ -66,9 +66,6 @@ pub(crate) fn apply(
         PoolChange::Destroy => engine.destroy()?,
         PoolChange::Export => engine.export()?,
         PoolChange::Set { name, value } => {
-            if name == "compatibility" && requested(Some(value)) == RequestedFeatures::Unreadable {
-                return Err(ChangeError::Compatibility(unreadable(value)));
-            }
             let version = PoolVersion(engine.version());
             if name == "bootfs" && !version.has_boot_dataset() {
                 let why = "pool must be upgraded to support 'bootfs' property";
@@ -79,6 +76,9 @@ pub(crate) fn apply(
             } else {
                 PoolSetting::parse(name, value, SettingTime::Later)?
             };
+            if name == "compatibility" {
+                compatible_features(value)?;
+            }
             engine.set_property(&setting)?;
             if name.starts_with("feature@") || name == "version" {
                 pool.features_changed();
@@ -478,11 +478,11 @@ fn boot_dataset(pool: &Pool, value: &str) -> Result<Option<ObjectId>, ChangeErro
 
 /// The features that property `compatibility` allows in a new pool.
 pub(crate) fn compatible_features(value: &str) -> Result<FeatureChoice, ChangeError> {
-    match requested(Some(value)) {
+    match read_sets(Some(value)).map_err(ChangeError::Compatibility)? {
         RequestedFeatures::All => Ok(FeatureChoice::Default),
         RequestedFeatures::Legacy => Ok(FeatureChoice::OnlyNamed),
         RequestedFeatures::Listed(names) => Ok(FeatureChoice::Compatible(names)),
-        RequestedFeatures::Unreadable => Err(ChangeError::Compatibility(unreadable(value))),
+        RequestedFeatures::Unreadable => Err(ChangeError::Compatibility(vec![])),
     }
 }
 

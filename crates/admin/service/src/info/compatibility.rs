@@ -1,62 +1,182 @@
 //! Evaluates property `compatibility`: the features that it requests.
+//!
+//! The value may come from an untrusted pool.
 
-use millpond_control::RequestedFeatures;
+use millpond_control::{FeatureFileError, FeatureFileProblem, RequestedFeatures};
+use millpond_ondisk::Feature;
+use millpond_pool::properties::compatibility::{NAMES_BYTES_MAX, known_set, listed};
+use rustix::fs::OFlags;
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
-/// Where systems with OpenZFS keep the feature sets that `compatibility` names. The administrator's directory
-/// comes first.
-const COMPATIBILITY_FOLDERS: [&str; 2] =
-    ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
-/// The largest feature set file that is read, in bytes.
-const COMPATIBILITY_BYTES_MAX: u64 = 16 << 10;
+/// Where the administrator keeps feature sets. It comes first.
+const OWN_FOLDER: &str = "/etc/zfs/compatibility.d";
+/// Where systems with OpenZFS keep the feature sets that `compatibility` names.
+const SHIPPED_FOLDER: &str = "/usr/share/zfs/compatibility.d";
+/// The largest file of a feature set, in bytes.
+const FILE_BYTES_MAX: u64 = 16 << 10;
+
+/// As [`read_sets`], for information: a set that cannot be used makes the value unreadable.
+pub(crate) fn requested(compatibility: Option<&str>) -> RequestedFeatures {
+    read_sets(compatibility).unwrap_or(RequestedFeatures::Unreadable)
+}
 
 /// The features that all sets named by `compatibility` have in common. The sets that OpenZFS ships are built
 /// in, so their files are not needed.
-pub(crate) fn requested(compatibility: Option<&str>) -> RequestedFeatures {
+///
+/// # Errors
+/// The sets that cannot be used.
+pub(crate) fn read_sets(
+    compatibility: Option<&str>,
+) -> Result<RequestedFeatures, Vec<FeatureFileError>> {
     let names = match compatibility {
-        None | Some("off" | "") => return RequestedFeatures::All,
-        Some("legacy") => return RequestedFeatures::Legacy,
+        None | Some("off" | "") => return Ok(RequestedFeatures::All),
+        Some("legacy") => return Ok(RequestedFeatures::Legacy),
         Some(names) => names,
     };
+    if names.len() > NAMES_BYTES_MAX {
+        let name = names.chars().take(40).collect();
+        let problem = FeatureFileProblem::LongList;
+        return Err(vec![FeatureFileError { name, problem }]);
+    }
     let mut common: Option<Vec<String>> = None;
-    for name in names.split(',') {
-        let Some(set) = compatibility_set(name) else {
-            return RequestedFeatures::Unreadable;
-        };
-        common = Some(match common {
-            None => set,
-            Some(common) => common
-                .into_iter()
-                .filter(|word| set.contains(word))
-                .collect(),
-        });
+    let mut unusable = vec![];
+    // A name that is repeated changes nothing.
+    for name in names.split(',').collect::<BTreeSet<_>>() {
+        match read_set(name) {
+            Ok(set) => {
+                let mut kept = common.take().unwrap_or_else(|| set.clone());
+                kept.retain(|word| set.binary_search(word).is_ok());
+                common = Some(kept);
+            }
+            Err(problem) => unusable.push(FeatureFileError {
+                name: name.to_owned(),
+                problem,
+            }),
+        }
     }
-    RequestedFeatures::Listed(common.unwrap_or_default())
+    match unusable.is_empty() {
+        true => Ok(RequestedFeatures::Listed(common.unwrap_or_default())),
+        false => Err(unusable),
+    }
 }
 
-/// The names in a list whose sets cannot be read, separated by commas.
-pub(crate) fn unreadable(names: &str) -> String {
-    let unreadable = names
-        .split(',')
-        .filter(|name| compatibility_set(name).is_none());
-    unreadable.collect::<Vec<_>>().join(",")
+/// The features of a set, in order.
+fn read_set(name: &str) -> Result<Vec<String>, FeatureFileProblem> {
+    // It must not escape the folders.
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
+        return Err(FeatureFileProblem::Unknown);
+    }
+    if let Some(set) = read_file(&Path::new(OWN_FOLDER).join(name))? {
+        let unknown = set.iter().find(|word| Feature::by_name(word).is_none());
+        return match unknown.cloned() {
+            Some(feature) => Err(FeatureFileProblem::UnknownFeature { feature }),
+            None => Ok(set),
+        };
+    }
+    // A distribution may list features that came later.
+    if let Some(set) = read_file(&Path::new(SHIPPED_FOLDER).join(name))? {
+        return Ok(set);
+    }
+    let known = known_set(name).ok_or(FeatureFileProblem::Unknown)?;
+    Ok(known.into_iter().map(str::to_owned).collect())
 }
 
-fn compatibility_set(name: &str) -> Option<Vec<String>> {
-    use millpond_pool::properties::compatibility::{known_set, listed};
-    use std::io::Read;
-    // The name comes from the pool, so it must not escape the directories.
-    if name.is_empty() || name.starts_with('.') || name.contains('/') {
-        return None;
+/// The words in a file, in order; `None` if there is no such file. Does not wait for pipes, and opens no device.
+fn read_file(path: &Path) -> Result<Option<Vec<String>>, FeatureFileProblem> {
+    let unreadable = |error: std::io::Error| FeatureFileProblem::Unreadable(error.to_string());
+    // Checked before opening, because opening a device can have side effects.
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(unreadable(error)),
+        Ok(metadata) if !metadata.is_file() => return Err(FeatureFileProblem::NotAFile),
+        Ok(_) => {}
     }
-    for folder in COMPATIBILITY_FOLDERS {
-        let Ok(file) = std::fs::File::open(std::path::Path::new(folder).join(name)) else {
-            continue;
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(flags).open(path);
+    let file = file.map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(FeatureFileProblem::NotAFile);
+    }
+    let mut bytes = vec![];
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(unreadable)?;
+    let size = bytes.len() as u64;
+    if size == 0 || size > FILE_BYTES_MAX {
+        let bytes = metadata.len().max(size);
+        return Err(FeatureFileProblem::Size { bytes });
+    }
+    let text = String::from_utf8(bytes).map_err(|_| FeatureFileProblem::NotText)?;
+    match text.ends_with('\n') {
+        true => Ok(Some(listed(&text))),
+        false => Err(FeatureFileProblem::NoNewline),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_small_regular_files_that_end_with_a_newline_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("set");
+        let read = |content: &[u8]| {
+            std::fs::write(&path, content).unwrap();
+            read_file(&path)
         };
-        let mut text = String::new();
-        file.take(COMPATIBILITY_BYTES_MAX)
-            .read_to_string(&mut text)
-            .ok()?;
-        return Some(listed(&text));
+        let words = |words: &[&str]| Ok(Some(words.iter().map(ToString::to_string).collect()));
+        assert_eq!(
+            read(b"lz4_compress,bookmarks\n"),
+            words(&["bookmarks", "lz4_compress"])
+        );
+        assert_eq!(read(b"\n"), words(&[]));
+        assert_eq!(read(b"bookmarks"), Err(FeatureFileProblem::NoNewline));
+        assert_eq!(read(b"\xff\n"), Err(FeatureFileProblem::NotText));
+        assert_eq!(read(b""), Err(FeatureFileProblem::Size { bytes: 0 }));
+        let mut most = vec![b'#'; 16 << 10];
+        *most.last_mut().unwrap() = b'\n';
+        assert_eq!(read(&most), words(&[]));
+        most.insert(0, b'#');
+        let bytes = most.len() as u64;
+        assert_eq!(read(&most), Err(FeatureFileProblem::Size { bytes }));
+        // A device without end, and a pipe that never delivers data.
+        let refused = Err(FeatureFileProblem::NotAFile);
+        assert_eq!(read_file(Path::new("/dev/zero")), refused);
+        assert_eq!(read_file(folder.path()), refused);
+        let pipe = folder.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+        assert_eq!(read_file(&pipe), refused);
+        assert_eq!(read_file(&folder.path().join("none")), Ok(None));
     }
-    Some(known_set(name)?.into_iter().map(str::to_owned).collect())
+
+    #[test]
+    fn all_names_must_be_those_of_sets() {
+        let listed = |value| match read_sets(Some(value)) {
+            Ok(RequestedFeatures::Listed(names)) => names.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(listed("openzfs-2.3"), 44);
+        assert_eq!(
+            listed("openzfs-2.3,zol-0.6.1,openzfs-2.3"),
+            listed("zol-0.6.1")
+        );
+        assert_eq!(read_sets(Some("off")), Ok(RequestedFeatures::All));
+        for value in ["no-such-set", "../passwd", "/etc/passwd", "a\0", ","] {
+            let refused = read_sets(Some(value)).unwrap_err();
+            let is_unknown =
+                |error: &FeatureFileError| error.problem == FeatureFileProblem::Unknown;
+            assert!(refused.iter().all(is_unknown), "{value}: {refused:?}");
+            assert_eq!(requested(Some(value)), RequestedFeatures::Unreadable);
+        }
+        let refused = read_sets(Some(&"openzfs-2.3,".repeat(400))).unwrap_err();
+        assert_eq!(refused[0].problem, FeatureFileProblem::LongList);
+    }
 }

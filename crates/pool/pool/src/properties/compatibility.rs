@@ -3,6 +3,8 @@
 //! Systems with OpenZFS keep these sets as files. This module provides the same sets where the files are
 //! absent.
 
+use super::set::{PoolSetting, SettingError};
+
 /// A feature set: the base set it extends and the features it adds.
 struct Set {
     name: &'static str,
@@ -76,6 +78,20 @@ pub fn known_set(name: &str) -> Option<Vec<&'static str>> {
     Some(features)
 }
 
+/// The most bytes of the names together: they stand in the labels.
+pub const NAMES_BYTES_MAX: usize = 4095;
+
+/// Checks a value of the property.
+pub(super) fn parse(value: &str) -> Result<PoolSetting, SettingError> {
+    if value.len() > NAMES_BYTES_MAX {
+        return Err(SettingError::TooLong("compatibility".to_owned()));
+    }
+    if value.contains('\0') {
+        return Err(SettingError::HasNul("compatibility"));
+    }
+    Ok(PoolSetting::Compatibility(value.to_owned()))
+}
+
 /// The features listed in the text of a compatibility file.
 ///
 /// Blanks and commas separate the names; `#` starts a comment.
@@ -113,6 +129,16 @@ mod tests {
         assert_eq!(known_set("openzfs-2.3").unwrap().len(), 44);
         assert_eq!(known_set("grub2"), known_set("grub2-2.12"));
         assert_eq!(known_set("no-such-set"), None);
+    }
+
+    #[test]
+    fn the_names_are_limited_and_have_no_nul() {
+        let most = "x".repeat(NAMES_BYTES_MAX);
+        assert_eq!(parse(&most), Ok(PoolSetting::Compatibility(most.clone())));
+        let long = SettingError::TooLong("compatibility".into());
+        assert_eq!(parse(&format!("{most}x")), Err(long));
+        let nul = SettingError::HasNul("compatibility");
+        assert_eq!(parse("openzfs-2.3\0"), Err(nul));
     }
 
     #[test]

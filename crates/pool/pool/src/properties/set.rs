@@ -11,7 +11,7 @@ use crate::failure::FailMode;
 use crate::features::counts::{FeatureError, demand_written};
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::properties::{Form, table};
+use crate::properties::{Form, compatibility, table};
 use crate::sync::context::SyncContext;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::zap::ZapValue;
@@ -130,7 +130,10 @@ pub enum SettingError {
     /// The feature cannot be enabled.
     #[error(transparent)]
     Feature(#[from] FeatureError),
-    /// The name or value of a user property is too long.
+    /// Such a value has no NUL.
+    #[error("property '{0}' cannot have a NUL character")]
+    HasNul(#[cfg_attr(feature = "serde", serde(deserialize_with = "known_words"))] Word),
+    /// The name or value of a user property, or the list of `compatibility`, is too long.
     #[error("property '{0}' is too long")]
     TooLong(String),
     /// A required function is not implemented.
@@ -192,7 +195,7 @@ impl PoolSetting {
             }),
             "bootfs" => Err(SettingError::NotAtCreation(name)),
             "comment" => parse_comment(value),
-            "compatibility" => Ok(Self::Compatibility(value.to_owned())),
+            "compatibility" => compatibility::parse(value),
             "version" => match value.parse() {
                 Ok(version) if PoolVersion(version).is_known() => {
                     Ok(Self::number(name, version, value))
