@@ -9,6 +9,7 @@ use millpond_device::Device;
 use millpond_engine::{
     Caller, FileError, NewLayout, NewLayout::Mirror, NewLayout::Single, NewMode, Pool, WriteAt,
 };
+use millpond_env::Tunable;
 use millpond_ondisk::{BlockId, Level, VDEV_DATA_START_BYTES};
 use millpond_sim::{Seed, World};
 
@@ -17,7 +18,11 @@ const RECORD: u64 = 512;
 const SPAN: u64 = 1024;
 
 fn write(pool: &Pool, name: &str, blocks: u64) {
-    let files = pool.file_system("tank").unwrap();
+    write_in(pool, "tank", name, blocks);
+}
+
+fn write_in(pool: &Pool, dataset: &str, name: &str, blocks: u64) {
+    let files = pool.file_system(dataset).unwrap();
     let (root, caller) = (files.root().unwrap(), Caller::root());
     let mut content = vec![0; (blocks * RECORD) as usize];
     Seed::new(blocks).fill(&mut content);
@@ -37,10 +42,15 @@ fn damaged(world: &World, layout: NewLayout, disks: usize) -> Pool {
     pool.datasets().set_properties("tank", &[record]).unwrap();
     write(&pool, "big", 4 * SPAN);
     write(&pool, "other", 10);
+    lose_indirect_block(world, pool, "tank")
+}
+
+/// Loses an indirect block of the file `big` on all disks.
+fn lose_indirect_block(world: &World, pool: Pool, dataset: &str) -> Pool {
     pool.sync().unwrap();
     let lost = {
         let committed = pool.committed().unwrap();
-        let files = committed.dataset("tank").unwrap().file_system().unwrap();
+        let files = committed.dataset(dataset).unwrap().file_system().unwrap();
         let entries = files.root().unwrap().entries().unwrap();
         let big = entries
             .map(Result::unwrap)
@@ -131,4 +141,74 @@ fn an_unreadable_indirect_block_of_one_disk_costs_one_file() {
 #[test]
 fn an_unreadable_indirect_block_of_a_mirror_costs_one_file() {
     one_file_is_lost_not_the_pool(Mirror, 2);
+}
+
+fn number(pool: &Pool, property: &str) -> u64 {
+    let view = pool.inner().committed().unwrap();
+    match view
+        .property(property)
+        .unwrap()
+        .and_then(|found| found.value)
+    {
+        Some(millpond_pool::properties::PropertyValue::Number(number)) => number,
+        other => panic!("{property}: {other:?}"),
+    }
+}
+
+fn sync_some(pool: &Pool) {
+    for _ in 0..4 {
+        pool.sync().unwrap();
+    }
+}
+
+/// A destroyed dataset with an unreadable indirect block, and one that was destroyed after it.
+#[test]
+fn a_destroyed_dataset_that_cannot_be_read_holds_up_no_other_and_leaks_on_demand() {
+    let world = World::without_journal(32);
+    let pool = sim::create(&world, &[(Single, 1)], 128);
+    let record = ("recordsize".to_owned(), PropertyValue::Number(RECORD));
+    for name in ["tank/lost", "tank/next"] {
+        let properties = [record.clone()];
+        pool.datasets()
+            .create_filesystem(name, &properties)
+            .unwrap();
+        write_in(&pool, name, "big", 4 * SPAN);
+    }
+    let pool = lose_indirect_block(&world, pool, "tank/lost");
+    let used = pool.inner().space().pool().allocated_bytes;
+    let whole = 4 * SPAN * RECORD;
+    assert!(used > 2 * whole);
+    for name in ["tank/lost", "tank/next"] {
+        pool.datasets().destroy(name, Default::default()).unwrap();
+    }
+    sync_some(&pool);
+    // Half of the first is free: what comes before the lost block.
+    let left = number(&pool, "freeing");
+    assert!((whole / 2..whole).contains(&left), "{left} of {whole}");
+    let stuck = pool.datasets().stuck_freeing().unwrap();
+    assert_eq!(stuck.datasets, 1);
+    assert!(!stuck.reason.is_empty());
+    pool.export().unwrap();
+    // It is tried again, and nothing but it is left.
+    let pool = sim::open(&world).unwrap();
+    sync_some(&pool);
+    assert_eq!((number(&pool, "freeing"), leaks_told(&pool)), (left, 0));
+    assert_eq!(pool.datasets().stuck_freeing(), Some(stuck));
+    assert!(world.env().tunables.set(Tunable::FreeLeakOnEio, 1));
+    sync_some(&pool);
+    assert_eq!(number(&pool, "freeing"), 0);
+    assert_eq!(number(&pool, "leaked"), SPAN * RECORD);
+    assert_eq!(pool.datasets().stuck_freeing(), None);
+    assert_eq!(leaks_told(&pool), 1);
+    pool.export().unwrap();
+    let read = sim::read(&world).unwrap();
+    sim::verify(&read).unwrap();
+    let report = check_pool(read.inner(), &CheckOptions::default()).unwrap();
+    let kinds: Vec<FindingKind> = report.findings.iter().map(|finding| finding.kind).collect();
+    assert!(
+        kinds.iter().all(|kind| *kind == FindingKind::LeakedSpace),
+        "{:?}",
+        report.findings
+    );
+    assert_eq!(report.totals.leaked_bytes, SPAN * RECORD);
 }

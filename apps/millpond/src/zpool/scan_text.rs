@@ -6,7 +6,7 @@ use crate::text::number::{bytes, count};
 use jiff::tz::TimeZone;
 use millpond_control::{
     CheckpointInfo, ErrorScrubInfo, ExpansionInfo, PoolInfo, ProgressState, RebuildInfo,
-    RemovalInfo, ScanFunction, ScanInfo, VdevInfo, VdevKind,
+    RemovalInfo, ScanFunction, ScanInfo, StuckFreeing, VdevInfo, VdevKind,
 };
 
 /// What the lines depend on besides the pool.
@@ -30,10 +30,28 @@ pub fn lines(pool: &PoolInfo, around: Surroundings) -> String {
     if let Some(checkpoint) = pool.checkpoint {
         checkpointed(&mut text, checkpoint, around.zone);
     }
+    if let Some(stuck) = &pool.stuck_freeing {
+        stuck_freeing(&mut text, stuck);
+    }
     if let Some(expansion) = &pool.expansion {
         expanding(&mut text, pool, expansion, around);
     }
     text
+}
+
+/// Formats what is stuck, and what can be done. OpenZFS says nothing of it.
+fn stuck_freeing(text: &mut String, stuck: &StuckFreeing) {
+    let datasets = match stuck.datasets {
+        1 => "1 destroyed dataset".to_owned(),
+        count => format!("{count} destroyed datasets"),
+    };
+    let reason = &stuck.reason;
+    *text += &format!(
+        "freeing: stuck at {datasets}: {reason}\n\
+         \tIf devices are missing, attach them, then export and import the pool. Otherwise\n\
+         \trun 'millpond tunable zfs_free_leak_on_eio 1' and 'zpool sync', which gives up\n\
+         \tthe space that cannot be found and frees the rest.\n"
+    );
 }
 
 /// Formats the scrub (or the error scrub if it started later), and the later of resilver and rebuild.
@@ -419,6 +437,21 @@ mod tests {
     }
 
     const NOON: u64 = 1_795_262_400;
+
+    #[test]
+    fn what_cannot_be_freed_is_told_with_a_remedy() {
+        let pool = PoolInfo {
+            stuck_freeing: Some(StuckFreeing {
+                datasets: 2,
+                reason: "no good copy".to_owned(),
+            }),
+            ..PoolInfo::default()
+        };
+        let text = text_of(&pool, NOON);
+        assert!(text.contains("freeing: stuck at 2 destroyed datasets: no good copy\n"));
+        assert!(text.contains("zfs_free_leak_on_eio"));
+        assert!(!text_of(&PoolInfo::default(), NOON).contains("freeing"));
+    }
 
     #[test]
     fn a_running_scrub_shows_rate_and_estimate() {

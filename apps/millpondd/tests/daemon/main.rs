@@ -7,8 +7,8 @@ mod elsewhere;
 mod encryption;
 mod mounts;
 mod noted_pools;
-mod program;
 mod older_vdevs;
+mod program;
 mod receiving;
 
 use millpond_control::{

@@ -63,7 +63,7 @@ pub use mount::{KeyProblem, MountInfo, MountProblem, MountRequest};
 pub use permission::DatasetPermissions;
 pub use pool::{
     DataError, DedupBucket, DedupStats, FeatureInfo, FeatureState, ImportablePool, LastHost,
-    MultihostState, PoolInfo, RequestedFeatures, RewindPoint, UnsupportedFeature,
+    MultihostState, PoolInfo, RequestedFeatures, RewindPoint, StuckFreeing, UnsupportedFeature,
 };
 pub use program::{ProgramProblem, ProgramRequest, ProgramValue};
 pub use receive::{

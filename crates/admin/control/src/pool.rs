@@ -124,6 +124,16 @@ pub struct RewindPoint {
     pub data_errors: u64,
 }
 
+/// Destroyed datasets whose space cannot be freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct StuckFreeing {
+    /// How many they are.
+    pub datasets: u64,
+    /// What cannot be read, and why.
+    pub reason: String,
+}
+
 /// A pool without its datasets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -175,6 +185,8 @@ pub struct PoolInfo {
     pub removal: Option<RemovalInfo>,
     /// The checkpoint, if there is one.
     pub checkpoint: Option<CheckpointInfo>,
+    /// Destroyed datasets whose space cannot be freed.
+    pub stuck_freeing: Option<StuckFreeing>,
     /// The last or running RAID-Z expansion.
     pub expansion: Option<ExpansionInfo>,
     /// The count of known data errors.

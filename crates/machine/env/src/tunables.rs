@@ -64,6 +64,8 @@ pub enum Tunable {
     ProgramInstructionsMax,
     /// The most memory that a channel program can ask for, in bytes.
     ProgramMemoryMax,
+    /// Whether freeing a destroyed dataset leaks what lies below metadata that cannot be read, instead of stopping there.
+    FreeLeakOnEio,
     /// Whether pools may be frozen. OpenZFS allows it always.
     AllowFreeze,
 }
@@ -245,6 +247,12 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         help: "the most bytes of memory that a channel program can ask for",
     },
     Row {
+        name: "zfs_free_leak_on_eio",
+        default: 0,
+        max: 1,
+        help: "1: freeing a destroyed dataset gives up the space below metadata that cannot be read, and frees the rest",
+    },
+    Row {
         name: "millpond_allow_freeze",
         default: 0,
         max: 1,
@@ -254,7 +262,7 @@ const ROWS: [Row; Tunable::ALL.len()] = [
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -283,6 +291,7 @@ impl Tunable {
         Self::UnlinkSuspendProgress,
         Self::ProgramInstructionsMax,
         Self::ProgramMemoryMax,
+        Self::FreeLeakOnEio,
         Self::AllowFreeze,
     ];
 

@@ -7,7 +7,7 @@ use crate::heads::lending::Lending;
 use crate::heads::open::Heads;
 use crate::heads::space::Use;
 use crate::mos::MosView;
-use crate::tasks::background::{Rest, SLICE_BLOCKS};
+use crate::tasks::background::{Rest, SLICE_BLOCKS, StuckFreeing};
 use crate::tasks::bookmarks::CountingTxgs;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::deadlist_cache::DeadlistCache;
@@ -18,6 +18,7 @@ use millpond_alloc::{
     DirectoryLimits, HeadLimits, SlopShare, available_in_directory, available_in_head,
 };
 use millpond_crypt::DatasetKey;
+use millpond_env::Tunable;
 use millpond_env::rank;
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
@@ -64,6 +65,8 @@ pub struct Datasets {
     pub(crate) names: RwLock<(), rank::DatasetNames>,
     /// Whether the next txg must free in the background.
     has_background_work: AtomicBool,
+    /// What cannot be freed in the background.
+    stuck: Mutex<Option<StuckFreeing>, rank::Leaf>,
     slice_blocks: AtomicU64,
     /// Whether leftovers of earlier imports have been removed.
     is_swept: AtomicBool,
@@ -99,6 +102,7 @@ impl Datasets {
             heads: Mutex::default(),
             names: RwLock::new(()),
             has_background_work: AtomicBool::new(true),
+            stuck: Mutex::default(),
             slice_blocks: AtomicU64::new(SLICE_BLOCKS),
             is_swept: AtomicBool::new(false),
             has_limits: AtomicBool::new(true),
@@ -505,7 +509,9 @@ impl DatasetPort for Datasets {
     }
 
     fn background(&self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        if !self.has_background_work.load(Ordering::Acquire) {
+        let has_work = self.has_background_work.load(Ordering::Acquire);
+        let may_leak = self.leaks_unreadable(ctx.pool()) && self.stuck.lock().is_some();
+        if !has_work && !may_leak {
             return Ok(());
         }
         let syncing = SyncTaskContext::new(self, ctx);
@@ -540,6 +546,21 @@ impl DatasetPort for Datasets {
             // Request the next txg, in case no other caller needs it soon.
             pool.groups().ask(Txg(txg.0.saturating_add(1)));
         }
+    }
+}
+
+impl Datasets {
+    /// The destroyed datasets whose space cannot be freed, as far as that was tried since the pool was opened.
+    #[must_use]
+    pub fn stuck_freeing(&self) -> Option<StuckFreeing> {
+        self.stuck.lock().clone()
+    }
+    pub(crate) fn note_stuck(&self, stuck: Option<StuckFreeing>) {
+        *self.stuck.lock() = stuck;
+    }
+    /// Whether what lies below unreadable metadata of destroyed datasets is given up.
+    pub(crate) fn leaks_unreadable(&self, pool: &Pool) -> bool {
+        pool.env().tunables.is_on(Tunable::FreeLeakOnEio)
     }
 }
 

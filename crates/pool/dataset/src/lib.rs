@@ -46,6 +46,7 @@ pub use permissions::{
 pub use properties::{PropertyReader, PropertySource, PropertyValue, StoredProperties};
 pub use redaction::RedactionList;
 pub use root_key::{RootKey, is_key_location};
+pub use tasks::background::StuckFreeing;
 pub use tasks::{
     DestroyOptions, IncomingSnapshot, KeyChange, NewDataset, NewRedaction, ProgramDataset,
     ProgramMode, ProgramTasks, ProgramValue, PropertyChanges, ReceiveTarget, Receiving, Refused,

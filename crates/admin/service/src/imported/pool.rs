@@ -255,6 +255,11 @@ impl ImportedPool {
         if let Some(live) = self.live() {
             activity::rebuild_passes(live.inner(), &mut info);
             activity::expansion_pause(live.inner(), &mut info);
+            let stuck = live.datasets().stuck_freeing();
+            info.stuck_freeing = stuck.map(|stuck| millpond_control::StuckFreeing {
+                datasets: stuck.datasets,
+                reason: stuck.reason,
+            });
         }
         Ok(info)
     }

@@ -7,14 +7,15 @@ use crate::heads::sink::counts;
 use crate::heads::space::Use;
 use crate::mos::{During, contradiction};
 use crate::tasks::context::SyncTaskContext;
+use crate::tasks::deadlist::stored;
 use crate::tasks::destroy_head::{DELETED_LIVELISTS, TREE_QUEUE};
 use crate::tasks::destroy_snapshot::FREE_LIST;
-use crate::tasks::destroyed_tree::{Freer, Stop, traverse};
+use crate::tasks::destroyed_tree::{Freer, OnLoss, Stop, traverse};
 use millpond_env::mark;
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{
-    BP_TREE_ENTRY_BYTES, BlockBookmark, BlockPointer, BpObjectEntry, BpTreeEntry, Endian, ObjectId,
-    Txg, live_pointers,
+    BP_TREE_ENTRY_BYTES, BlockBookmark, BlockPointer, BpObjectEntry, BpTreeEntry, BpTreePhys,
+    Endian, ObjectId, Txg, live_pointers,
 };
 use millpond_pool::PoolError;
 use millpond_pool::{BpObject, Drain, SpaceChange, SyncContext};
@@ -83,8 +84,17 @@ pub(crate) enum Rest {
     Nothing,
     /// The next time slice continues.
     More,
-    /// Something could not be read. Freeing stops until the pool is opened again.
+    /// Something could not be read. Freeing stops until the pool is opened again, or may leak.
     Stuck,
+}
+
+/// Destroyed datasets whose space cannot be freed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StuckFreeing {
+    /// How many they are.
+    pub datasets: u64,
+    /// What cannot be read, and why.
+    pub reason: String,
 }
 
 impl SyncTaskContext<'_> {
@@ -143,8 +153,17 @@ impl SyncTaskContext<'_> {
 
     fn free_trees(&self, slice: &mut Slice<'_>) -> Result<Rest, PoolError> {
         let Some(queue) = self.ctx.directory_object(TREE_QUEUE)? else {
+            self.datasets.note_stuck(None);
             return Ok(Rest::Nothing);
         };
+        let leaks = self.datasets.leaks_unreadable(self.ctx.pool());
+        let on_loss = |place: &str, reason: &str| {
+            mark::hit("destroyed-tree-leaks");
+            tracing::warn!(%place, %reason, "what lies below it stays allocated");
+            self.ctx.note_lost_tree(place, reason);
+        };
+        // Trees in a row that cannot be freed, and why the first of them cannot.
+        let (mut stuck, mut why) = (0, None);
         loop {
             let mut header = self.tree_queue(queue)?;
             if header.begin >= header.end {
@@ -156,19 +175,24 @@ impl SyncTaskContext<'_> {
             object.read(at, &mut bytes).during(WHAT)?;
             let mut entry = BpTreeEntry::decode(&bytes, Endian::Little).during(WHAT)?;
             let before = slice.freed;
-            let outcome = traverse(self.ctx.pool().store(), &entry, slice);
+            let on_loss = leaks.then_some(&on_loss as OnLoss<'_>);
+            let outcome = traverse(self.ctx.pool().store(), &entry, slice, on_loss);
             let change = before - slice.freed;
-            let (place, rest) = match outcome {
+            let (place, reason) = match outcome {
                 Ok(()) => {
-                    header.begin = header.begin.saturating_add(1);
-                    self.put_tree_queue(queue, header, change)?;
-                    let cleared = vec![0; BP_TREE_ENTRY_BYTES];
-                    object.write(self.ctx.tx(), at, &cleared).during(WHAT)?;
+                    self.end_tree(queue, header, change)?;
+                    (stuck, why) = (0, None);
                     continue;
                 }
                 Err(Stop::Visitor(error)) => return Err(error),
-                Err(Stop::Enough(place)) => (place, Rest::More),
-                Err(Stop::Unreadable(place, _)) => (place, Rest::Stuck),
+                Err(Stop::Enough(place)) => (place, None),
+                Err(Stop::Unreadable(_, reason)) if leaks => {
+                    self.ctx
+                        .note_lost_tree("the rest of a destroyed dataset", &reason);
+                    self.end_tree(queue, header, change)?;
+                    continue;
+                }
+                Err(Stop::Unreadable(place, reason)) => (place, Some(reason)),
             };
             let position = |bookmark: &BlockBookmark| (bookmark.object, bookmark.block_id);
             if !change.is_zero() || position(&entry.resume) != position(&place) {
@@ -177,15 +201,73 @@ impl SyncTaskContext<'_> {
                     .write(self.ctx.tx(), at, &entry.encode())
                     .during(WHAT)?;
                 self.put_tree_queue(queue, header, change)?;
+                header = self.tree_queue(queue)?;
             }
-            return Ok(rest);
+            let Some(reason) = reason else {
+                return Ok(Rest::More);
+            };
+            let reason = why.get_or_insert(reason);
+            stuck += 1;
+            if stuck >= header.end.saturating_sub(header.begin) {
+                tracing::warn!(%reason, trees = stuck, "destroyed datasets cannot be freed");
+                let reason = std::mem::take(reason);
+                self.datasets.note_stuck(Some(StuckFreeing {
+                    datasets: stuck,
+                    reason,
+                }));
+                return Ok(Rest::Stuck);
+            }
+            // The others need not wait for it: its place in the queue does not matter.
+            mark::hit("stuck-tree-moved-back");
+            let end = header.end.saturating_mul(BP_TREE_ENTRY_BYTES as u64);
+            (object.write(self.ctx.tx(), end, &entry.encode())).during(WHAT)?;
+            header.end = header.end.saturating_add(1);
+            self.end_tree(queue, header, SpaceChange::default())?;
         }
+        self.datasets.note_stuck(None);
+        self.move_to_leak(queue)?;
         self.free_object(queue)?;
         self.ctx.remove_directory_entry(TREE_QUEUE)?;
         if self.feature_count(features::ASYNC_DESTROY) > 0 {
             self.ctx.feature_decrement(features::ASYNC_DESTROY)?;
         }
         Ok(Rest::Nothing)
+    }
+
+    /// Takes the first entry out of the queue.
+    fn end_tree(
+        &self,
+        queue: ObjectId,
+        mut header: BpTreePhys,
+        change: SpaceChange,
+    ) -> Result<(), PoolError> {
+        let at = header.begin.saturating_mul(BP_TREE_ENTRY_BYTES as u64);
+        header.begin = header.begin.saturating_add(1);
+        self.put_tree_queue(queue, header, change)?;
+        let cleared = vec![0; BP_TREE_ENTRY_BYTES];
+        let object = self.object(queue, WHAT)?;
+        object.write(self.ctx.tx(), at, &cleared).during(WHAT)
+    }
+
+    /// Charges to `$LEAK` what the queue still counts when it has no entry any more: it could not be freed.
+    fn move_to_leak(&self, queue: ObjectId) -> Result<(), PoolError> {
+        let header = self.tree_queue(queue)?;
+        let space = stored(
+            header.bytes,
+            header.compressed_bytes,
+            header.uncompressed_bytes,
+        );
+        if space.is_zero() {
+            return Ok(());
+        }
+        let root = self.root_directory()?;
+        let leak = match self.child(root, keys::LEAK_DIRECTORY)? {
+            Some(leak) => leak,
+            None => self.create_directory(Some(root), keys::LEAK_DIRECTORY)?,
+        };
+        let free = self.special_directory(keys::FREE_DIRECTORY)?;
+        self.charge_space(free, Use::Head, -space)?;
+        self.charge_space(leak, Use::Head, space)
     }
 
     fn free_livelists(&self, slice: &mut Slice<'_>) -> Result<Rest, PoolError> {
@@ -258,7 +340,7 @@ impl SyncTaskContext<'_> {
             birth: born_after,
             resume: BlockBookmark::default(),
         };
-        match traverse(self.ctx.pool().store(), &entry, &mut slice) {
+        match traverse(self.ctx.pool().store(), &entry, &mut slice, None) {
             Ok(()) => {
                 slice.free_waiting()?;
                 Ok(slice.freed)

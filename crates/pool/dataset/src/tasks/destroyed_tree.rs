@@ -37,11 +37,16 @@ pub(crate) trait Freer {
 /// reaches it: a forged tree can repeat an indirect block without data forever.
 const METADATA_IN_A_ROW_MAX: usize = 1 << 17;
 
-/// Visits the remaining blocks of an entry of the queue.
+/// Is told what cannot be followed: the place, and why.
+pub(crate) type OnLoss<'a> = &'a dyn Fn(&str, &str);
+
+/// Visits the remaining blocks of an entry of the queue. With `on_loss`, goes on behind a block that cannot be read, without
+/// what lies below it; the block itself is visited.
 pub(crate) fn traverse<F: Freer>(
     store: &Arc<BlockStore>,
     entry: &BpTreeEntry,
     freer: &mut F,
+    on_loss: Option<OnLoss<'_>>,
 ) -> Result<(), Stop<F::Error>> {
     // Only zeros are the start. The bookmark of a block of dnodes is in object 0, too: everything below that
     // block is free already, and may be in use again.
@@ -61,6 +66,7 @@ pub(crate) fn traverse<F: Freer>(
         }),
         end: RefCell::default(),
         unreadable: RefCell::default(),
+        on_loss,
     };
     let mut tree = Tree::new(DESTROYED, entry.pointer, ());
     tree.born_after = Some(entry.birth);
@@ -113,6 +119,7 @@ struct Blocks<'f, F: Freer> {
     row: RefCell<Row>,
     end: RefCell<Option<End<F::Error>>>,
     unreadable: RefCell<Option<String>>,
+    on_loss: Option<OnLoss<'f>>,
 }
 
 impl<F: Freer> Blocks<'_, F> {
@@ -171,9 +178,19 @@ impl<F: Freer> Visitor for Blocks<'_, F> {
         }
     }
 
-    fn fault(&self, _: &Visit<'_, Self>, fault: Fault) -> Step {
+    fn fault(&self, block: &Visit<'_, Self>, fault: Fault) -> Step {
         // It has no blocks of its own.
         if matches!(fault, Fault::Dnode { object, .. } if object.0 == 0) {
+            return Step::Skip;
+        }
+        if let Some(on_loss) = self.on_loss {
+            let address = block.address();
+            // The dataset has no number any more.
+            let place = format!(
+                "object {}, level {}, block {} of a destroyed dataset",
+                address.object.0, address.level.0, address.block.0
+            );
+            on_loss(&place, &fault.to_string());
             return Step::Skip;
         }
         *self.unreadable.borrow_mut() = Some(fault.to_string());
@@ -203,7 +220,7 @@ pub fn traverse_destroyed_tree(
             Ok(())
         }
     }
-    match traverse(store, entry, &mut All(each)) {
+    match traverse(store, entry, &mut All(each), None) {
         Ok(()) | Err(Stop::Enough(_)) => Ok(()),
         Err(Stop::Unreadable(_, reason)) => Err(reason),
         Err(Stop::Visitor(never)) => match never {},

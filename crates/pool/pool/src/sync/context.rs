@@ -348,6 +348,13 @@ impl SyncContext<'_> {
         });
     }
 
+    /// Records that what a place in a destroyed dataset leads to stays allocated.
+    pub fn note_lost_tree(&self, place: &str, reason: &str) {
+        self.record_leak(0, || {
+            format!("{place}: what lies below it could not be freed: {reason}")
+        });
+    }
+
     /// Records that the pieces of a freed block stay allocated. Nothing is charged for them.
     pub(crate) fn note_lost_pieces(&self, pointer: &BlockPointer, error: &BlockError) {
         // The address in the error is not known here.
@@ -398,7 +405,10 @@ impl SyncContext<'_> {
         }
         if leaks.more.0 > 0 {
             let (places, blocks) = leaks.more;
-            let text = format!("{blocks} blocks in {places} more places could not be freed");
+            let text = match blocks {
+                0 => format!("what lies below {places} more places could not be freed"),
+                blocks => format!("{blocks} blocks in {places} more places could not be freed"),
+            };
             self.history(&HistoryEvent::of_pool(LEAK_EVENT, text))?;
         }
         Ok(())
