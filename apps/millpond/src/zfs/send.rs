@@ -59,6 +59,13 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
                 session.err,
                 "WARNING: skipping dataset {dataset}: snapshot {dataset}@{snapshot} does not exist"
             )?;
+            // An increment takes over what was destroyed, and cannot tell what was skipped. OpenZFS does not say so.
+            if stream.from.is_some() {
+                writeln!(
+                    session.err,
+                    "\t'zfs receive -F' of this stream destroys the copy of {dataset}, with all datasets below it"
+                )?;
+            }
         }
         let lines = plan_lines(&stream, &plan, is_parsable);
         match is_dry {

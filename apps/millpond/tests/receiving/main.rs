@@ -444,6 +444,14 @@ fn a_tree_is_sent_and_received_as_recorded() {
             0
         )
     );
+    // The receiver of an increment takes it for destroyed.
+    let send = "zfs send -R -X src/fs/late -s -i @4 src/fs@5";
+    let done = stage.command(send, false).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&done.stderr),
+        "WARNING: skipping dataset src/fs/child: snapshot src/fs/child@5 does not exist\n\
+         \t'zfs receive -F' of this stream destroys the copy of src/fs/child, with all datasets below it\n",
+    );
 }
 
 #[test]
