@@ -1,6 +1,12 @@
 use crate::rig::Rig;
-use millpond_engine::{Caller, FileSystem, NewMode, Node, PoolBuilder, Symlinks, WriteAt};
-use std::sync::Arc;
+use crate::sim;
+use millpond_engine::{
+    Caller, FileSystem, NewLayout, NewMode, Node, OpenOptions, Pool, PoolBuilder, Symlinks,
+    WriteAt, WriteOptions,
+};
+use millpond_pool::ImportNotes;
+use millpond_sim::{PowerCut, World};
+use std::sync::{Arc, Mutex};
 
 fn write_file(files: &Arc<FileSystem>, name: &[u8], content: &[u8]) -> Node {
     let (root, caller) = (files.root().unwrap(), Caller::root());
@@ -102,4 +108,40 @@ fn operations_on_a_mirror_survive_reimport() {
 fn operations_on_raidz2_survive_reimport() {
     let rig = Rig::new(5, 128);
     life(&rig, PoolBuilder::new("tank").raidz(2, &rig.images));
+}
+
+/// A power cut leaves a log, which the next import claims and replays.
+#[test]
+fn an_import_tells_its_steps_in_order() {
+    let world = World::new(79);
+    let pool = sim::create(&world, &[(NewLayout::Single, 1)], 128);
+    (pool.datasets().create_filesystem("tank/logged", &[])).unwrap();
+    let files = pool.file_system("tank/logged").unwrap();
+    pool.sync().unwrap();
+    // The first one waits for a txg, because there is no log yet.
+    for name in [b"a", b"b"] {
+        let node = write_file(&files, name, b"promised");
+        files.fsync(&node).unwrap();
+    }
+    let world = world.reborn(world.recorded(), &PowerCut::EverythingWritten);
+    let steps = Arc::new(Mutex::new(vec![]));
+    let told = Arc::clone(&steps);
+    let writing = WriteOptions {
+        notes: ImportNotes::new(move |step| told.lock().unwrap().push(step.to_owned())),
+        ..sim::by_caller()
+    };
+    let candidate = sim::candidate(&world);
+    let options = OpenOptions::default();
+    Pool::open_candidate(&world.env(), &candidate, &options, &writing).unwrap();
+    let steps = steps.lock().unwrap().clone();
+    let place = |step: &str| {
+        let place = steps.iter().position(|told| told == step);
+        place.unwrap_or_else(|| panic!("{step}: {steps:?}"))
+    };
+    let places = [
+        place("Loading the configuration"),
+        place("Claiming intent logs"),
+        place("Replaying the intent log of tank/logged (1 of 1)"),
+    ];
+    assert!(places.is_sorted(), "{steps:?}");
 }

@@ -90,6 +90,7 @@ impl Service for RequestHandler<'_> {
                 user: rustix::process::geteuid().as_raw(),
             }),
             Request::ArcStatistics {} => Reply::ArcStatistics(arc_info()),
+            Request::ImportProgress {} => Reply::ImportProgress(pools.import_progress()),
             Request::Tunables {} => Reply::Tunables(tunables(&self.daemon.env)),
             Request::SetTunable { name, value } => {
                 Reply::SetTunable(set_tunable(&self.daemon.env, name, *value)?)

@@ -19,6 +19,7 @@ mod import;
 mod inspect;
 mod json;
 mod keys;
+mod kstat;
 mod ln;
 mod ls;
 mod mkdir;
@@ -165,6 +166,10 @@ const VERBS: &[Verb] = &[
     Verb {
         command: arcstat::command,
         run: arcstat::run,
+    },
+    Verb {
+        command: kstat::command,
+        run: kstat::run,
     },
     Verb {
         command: tunable::command,

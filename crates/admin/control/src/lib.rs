@@ -19,6 +19,7 @@ mod failure;
 mod health;
 mod history;
 mod import;
+mod import_progress;
 mod mount;
 mod permission;
 mod pool;
@@ -51,6 +52,7 @@ pub use failure::{Failure, UnmountFailure};
 pub use health::{SuspendReason, VdevAux, VdevState};
 pub use history::{HistoryEvent, HistoryRecord, HistoryValue};
 pub use import::{ImportError, ImportRequest, Imported, RewindRequest, SearchPaths};
+pub use import_progress::ImportProgress;
 pub use millpond_dataset::properties::{OwnerKind, OwnerSpace, ResumeToken};
 pub use millpond_dataset::{
     PERMISSIONS, PermissionGrant, PermissionSubject, is_permission, is_permission_set,

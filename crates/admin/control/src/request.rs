@@ -7,11 +7,11 @@ use crate::failure::Denied as _;
 use crate::{
     About, ArcInfo, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo,
     DatasetPermissions, DatasetQuery, DeviceFacts, DeviceProblem, DiffQuery, Event, Failure,
-    HistoryRecord, ImportError, ImportRequest, ImportablePool, Imported, KeyProblem, MountInfo,
-    MountProblem, MountRequest, NewDevices, NewPoolRequest, OwnerKind, OwnerSpace, PathDifference,
-    PoolChange, PoolInfo, ProgramProblem, ProgramRequest, ProgramValue, Property, ReceiveProblem,
-    ReceiveStream, Received, SearchPaths, Secret, SendPlan, SendProblem, SendStream, TunableInfo,
-    UnmountFailure,
+    HistoryRecord, ImportError, ImportProgress, ImportRequest, ImportablePool, Imported,
+    KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest, OwnerKind,
+    OwnerSpace, PathDifference, PoolChange, PoolInfo, ProgramProblem, ProgramRequest, ProgramValue,
+    Property, ReceiveProblem, ReceiveStream, Received, SearchPaths, Secret, SendPlan, SendProblem,
+    SendStream, TunableInfo, UnmountFailure,
 };
 
 /// Who may make a request.
@@ -322,6 +322,8 @@ requests! {
         About, "org.millpond.About", about() -> About, Control(ControlError), Anyone;
         /// Statistics of the cache that all pools of the process share.
         ArcStatistics, "org.millpond.ArcStatistics", arc_statistics() -> ArcInfo, Control(ControlError), Anyone;
+        /// The imports that have not ended, and what they are doing.
+        ImportProgress, "org.millpond.ImportProgress", import_progress() -> Vec<ImportProgress>, Control(ControlError), Anyone;
         /// The settings of the process that answers, which OpenZFS has as module parameters.
         Tunables, "org.millpond.Tunables", tunables() -> Vec<TunableInfo>, Control(ControlError), Anyone;
         /// Changes a setting of the process that answers. It takes effect at once, and is not stored.

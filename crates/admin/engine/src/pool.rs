@@ -159,7 +159,8 @@ impl Pool {
             error: Box::new(error),
         })?;
         let pool = Self::new(inner, datasets, env);
-        pool.replay_logs()?;
+        pool.replay_logs(&writing.notes)?;
+        writing.notes.note("Destroying what was half received");
         pool.datasets.destroy_half_received()?;
         Ok(pool)
     }

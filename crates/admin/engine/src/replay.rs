@@ -7,7 +7,7 @@ use millpond_env::mark;
 use millpond_intent::{ReplayStep, replay};
 use millpond_object::ObjectError;
 use millpond_ondisk::ObjectSetKind;
-use millpond_pool::HistoryEvent;
+use millpond_pool::{HistoryEvent, ImportNotes};
 use millpond_posix::{FileError, FileSystem};
 use millpond_volume::{Volume, VolumeError};
 
@@ -15,12 +15,16 @@ impl Pool {
     /// Replays the logs that were claimed when the pool was opened, and ends them. The datasets are not in
     /// use yet. As in OpenZFS, replay of a log ends at a record that cannot be replayed; this is recorded in
     /// the pool's history.
-    pub(super) fn replay_logs(&self) -> Result<(), Error> {
+    pub(super) fn replay_logs(&self, notes: &ImportNotes) -> Result<(), Error> {
         let names = self.datasets().logs_to_replay();
-        if names.is_empty() {
-            return Ok(());
+        for (number, name) in names.iter().enumerate() {
+            let (number, count) = (number + 1, names.len());
+            notes.note(&format!(
+                "Replaying the intent log of {name} ({number} of {count})"
+            ));
+            self.replay_log(name)?;
         }
-        names.iter().try_for_each(|name| self.replay_log(name))
+        Ok(())
     }
 
     /// Replays the claimed log of a dataset that is not in use, and ends it.

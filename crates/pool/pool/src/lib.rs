@@ -26,6 +26,7 @@ mod features;
 mod freeze;
 mod history;
 pub mod import;
+mod import_notes;
 mod labels;
 mod logs;
 mod multihost;
@@ -69,6 +70,7 @@ pub use features::counts::{
 pub use features::{Features, UnsupportedFeature};
 pub use history::History;
 pub use history::append::{HistoryCommand, HistoryEvent, NotedEvent, Opening, pool_event_text};
+pub use import_notes::ImportNotes;
 pub use labels::{
     Cleared, Commit, CommitError, CommitReport, LabelError, LabelHalf, LeafWrite, RoundReport,
     WriteOrder, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,

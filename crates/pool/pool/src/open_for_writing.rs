@@ -17,6 +17,7 @@ use crate::history::append::Opening;
 use crate::import::{
     ActivitySettings, Assembly, LeafState, PoolCandidate, Trust, assemble, scan_devices,
 };
+use crate::import_notes::ImportNotes;
 use crate::labels::{self, CommitError};
 use crate::multihost::WatchedPool;
 use crate::object_directory::ObjectDirectory;
@@ -82,6 +83,8 @@ pub struct WriteOptions {
     /// That the pool was watched already ([`PoolCandidate::watch_activity`]). Otherwise opening watches it, if another system
     /// with `multihost` may have it.
     pub watched: Option<WatchedPool>,
+    /// Is told what opening does.
+    pub notes: ImportNotes,
 }
 
 /// How often a view is opened again that expires meanwhile.
@@ -150,6 +153,7 @@ impl Pool {
         }
         let activity = ActivitySettings::of(env, writing.hostid, writing.is_hostid_set);
         candidate.check_activity(env, activity, writing.watched.as_ref())?;
+        writing.notes.note("Loading the configuration");
         let rewound = |found: &PoolView| rewound_uberblock(found, candidate, &options);
         let read = PoolView::open_as(env, candidate, &options, rewound)?;
         let txg = read.uberblock().txg;
@@ -159,6 +163,7 @@ impl Pool {
             WritabilityError::Pool(error) => at(error),
         })?;
         port.check_writable(&read).map_err(at)?;
+        writing.notes.note("Loading space maps and tables");
         let dropped = half.map_or_else(BTreeSet::new, |_| log_vdevs(&read));
         let parts = parts(env, &read, candidate, writing, port, &dropped).map_err(at)?;
         let pool = Self::from_parts(parts);
@@ -173,6 +178,7 @@ impl Pool {
             }
             None => None,
         };
+        writing.notes.note("Claiming the pool");
         pool.claim_from_others(candidate, activity)?;
         pool.restore_end_labels(&candidate.leaves_without_end_labels());
         pool.finish_scratch_copy().map_err(at)?;
@@ -180,6 +186,7 @@ impl Pool {
         // The first txg claims the intent logs, which takes time. Others who watch meanwhile must see that the pool is in use.
         pool.keep_heartbeat();
         pool.start().map_err(at)?;
+        writing.notes.note("Claiming intent logs");
         pool.port.attach(&pool).map_err(at)?;
         pool.complete_vdev_zaps().map_err(at)?;
         if let Some((left, from)) = half {
@@ -190,6 +197,7 @@ impl Pool {
             let noted = pool.sync_task(|ctx| ctx.note_rewind(read.uberblock().checkpoint_txg));
             noted.map_err(at)?;
         }
+        writing.notes.note("Writing the first txg");
         match &writing.system {
             Some(system) => pool.record_opening(Opening::Open, system).map_err(at)?,
             None => {

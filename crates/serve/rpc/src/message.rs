@@ -171,6 +171,7 @@ mod tests {
             "DeleteQueue",
             "About",
             "ArcStatistics",
+            "ImportProgress",
             "Tunables",
             "Datasets",
         ];

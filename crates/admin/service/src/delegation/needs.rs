@@ -94,6 +94,7 @@ pub(crate) fn needs(request: &Request) -> Needs {
         | Request::Mounts {}
         | Request::About {}
         | Request::ArcStatistics {}
+        | Request::ImportProgress {}
         | Request::Tunables {}
         | Request::Datasets { .. } => Some(vec![]),
         Request::Device { .. }

@@ -1,6 +1,7 @@
 //! Imports pools.
 
 use super::last_use::LastUser;
+use super::progress::OneImport;
 use super::search::search_of;
 use super::{ImportedPool, ImportedPools, Open, cache_file, last_use, names};
 use crate::change::apply;
@@ -75,16 +76,33 @@ impl ImportedPools {
         request: &ImportRequest,
         command: Option<&HistoryCommand>,
     ) -> Result<Imported, ImportError> {
+        let max_txg = match request.rewind {
+            RewindRequest::ToTxg(txg) => txg,
+            _ => 0,
+        };
+        let progress = self.importing.begin(&request.pool, max_txg);
         let mut watched = None;
         loop {
+            progress.note("Waiting for other imports and exports");
             // The devices stay locked while the pool is watched.
-            let candidate = match self.import_now(request, command, watched.take())? {
+            let candidate = match self.import_now(request, command, watched.take(), &progress)? {
                 ImportStep::Done(imported) => return Ok(*imported),
                 ImportStep::Watch(candidate) => candidate,
             };
+            if let ActivityCheck::Watch { duration_ns } =
+                candidate.activity_check(self.activity_settings())
+            {
+                progress.watch(&self.env, duration_ns);
+            }
             let seen = candidate.watch_activity(&self.env, self.activity_settings());
             watched = Some(seen.map_err(|error| unopened(&candidate, error))?);
         }
+    }
+
+    /// What the imports that have not ended are doing.
+    #[must_use]
+    pub fn import_progress(&self) -> Vec<millpond_control::ImportProgress> {
+        self.importing.list(&self.env)
     }
 
     fn activity_settings(&self) -> ActivitySettings {
@@ -98,8 +116,10 @@ impl ImportedPools {
         request: &ImportRequest,
         command: Option<&HistoryCommand>,
         watched: Option<WatchedPool>,
+        progress: &OneImport,
     ) -> Result<ImportStep, ImportError> {
         let _changing = self.changing.lock();
+        progress.note("Searching for devices");
         if self.is_over.load(Ordering::Acquire) {
             return Err(ImportError::Busy("the daemon ends".into()));
         }
@@ -147,6 +167,7 @@ impl ImportedPools {
                 false => FoundLogs::Replay,
             },
             watched,
+            notes: progress.notes(),
             ..self.writing()
         };
 
@@ -160,6 +181,7 @@ impl ImportedPools {
         }
         let (mut candidate, cannot_be_written) = find_again(&narrow, guid, wants_read_only)?;
         candidate.name.clone_from(&name);
+        progress.found(guid.0, &name);
         let foreign_because = self.foreign_because(&candidate);
         let (open, read_only_because) = if wants_read_only || cannot_be_written.is_some() {
             let why = cannot_be_written;
@@ -172,6 +194,7 @@ impl ImportedPools {
             }
             self.open_to_write(&candidate, &options, &writing)?
         };
+        progress.note("Starting scans and setting properties");
         if let Open::Live(live) = &open {
             let begun = self.begin_use(live, request, command);
             begun.map_err(ImportError::Change)?;

@@ -10,6 +10,7 @@ mod import;
 mod last_use;
 mod names;
 mod pool;
+mod progress;
 mod queries;
 mod search;
 mod suspended;
@@ -36,6 +37,7 @@ use millpond_ondisk::Guid;
 use millpond_pool::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
 pub use pool::{CacheFile, ImportedPool, Open, PoolRelease, PoolSuspension};
+use progress::Importing;
 pub(crate) use search::search_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -56,6 +58,8 @@ pub struct ImportedPools {
     changing: Mutex<(), rank::ImportChange>,
     /// Whether all pools were released, so that none is imported any more.
     is_over: AtomicBool,
+    /// The imports that have not ended.
+    importing: Arc<Importing>,
 }
 
 impl ImportedPools {
@@ -74,6 +78,7 @@ impl ImportedPools {
             auxiliaries: Mutex::default(),
             changing: Mutex::new(()),
             is_over: AtomicBool::new(false),
+            importing: Arc::default(),
         }
     }
 
