@@ -246,7 +246,7 @@ fn a_waiting_log_goes_with_its_dataset() {
     }
 }
 
-fn key_refusal(outcome: Result<(), DatasetError>) -> KeyRefusal {
+pub(crate) fn key_refusal(outcome: Result<(), DatasetError>) -> KeyRefusal {
     match outcome {
         Err(DatasetError::Refused {
             why: Refusal::Key(why),

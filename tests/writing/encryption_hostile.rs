@@ -10,7 +10,7 @@ use millpond_sim::World;
 use millpond_zap::{Zap, ZapMut, ZapValue};
 
 /// Changes an entry of the key object of a dataset, as damage on the device would, but with a right checksum.
-fn forge(pool: &Pool, name: &str, entry: &str, change: impl Fn(&mut ZapValue) + Send) {
+pub(crate) fn forge(pool: &Pool, name: &str, entry: &str, change: impl Fn(&mut ZapValue) + Send) {
     let view = pool.committed().unwrap();
     let directory = view.dataset(name).unwrap().inner().directory().clone();
     let words = directory.extension(CRYPTO_KEY_OBJECT).unwrap().unwrap();
@@ -53,7 +53,7 @@ fn a_damaged_key_object_is_a_typed_error() {
         let is_plain = [
             "Incorrect key",
             "key object",
-            "not a directory",
+            "no longer exists",
             "is not",
             "dataset",
         ];

@@ -40,6 +40,7 @@ mod grow;
 mod hang;
 mod initialize;
 mod initialize_during;
+mod key_roots;
 mod last_side;
 mod log;
 mod log_flags;

@@ -10,7 +10,7 @@ use millpond_engine::{KeyChange, NewLayout::Single, Pool, ReceiveRequest, Unwatc
 use millpond_env::mark;
 use millpond_sim::World;
 
-const THIRD: &[u8] = b"2123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
+pub(crate) const THIRD: &[u8] = b"2123456789abcdef0123456789ABCDEF0123456789abcdef0123456789abcdef";
 
 /// A pool whose `tank/e` has a child and the snapshot `1` of both.
 fn world(seed: u64) -> (World, Pool) {
@@ -26,18 +26,18 @@ fn world(seed: u64) -> (World, Pool) {
     (world, pool)
 }
 
-fn change(world: &World, pool: &Pool, name: &str, key: &[u8]) {
+pub(crate) fn change(world: &World, pool: &Pool, name: &str, key: &[u8]) {
     let key = hex_key(world, key);
     (pool.datasets())
         .change_key(name, KeyChange::Own(&key))
         .unwrap();
 }
 
-fn root_of(pool: &Pool, name: &str) -> Option<String> {
+pub(crate) fn root_of(pool: &Pool, name: &str) -> Option<String> {
     pool.committed().unwrap().encryption_root(name).unwrap()
 }
 
-fn is_open(pool: &Pool, name: &str, file: &str) -> bool {
+pub(crate) fn is_open(pool: &Pool, name: &str, file: &str) -> bool {
     let view = pool.committed().unwrap();
     let dataset = view.dataset(name).unwrap();
     if dataset.is_locked().unwrap() {
@@ -48,7 +48,7 @@ fn is_open(pool: &Pool, name: &str, file: &str) -> bool {
 }
 
 /// Opens the pool anew, so that no key is known.
-fn reopened(world: &World, pool: Pool) -> Pool {
+pub(crate) fn reopened(world: &World, pool: Pool) -> Pool {
     finish(world, pool, "keys");
     sim::open(world).unwrap()
 }

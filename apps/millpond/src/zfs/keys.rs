@@ -251,6 +251,10 @@ fn format_in(info: &DatasetInfo) -> KeyFormat {
 fn check_root(info: &DatasetInfo, done: &str) -> Result<(), String> {
     let name = &info.name;
     match root_of(info) {
+        None if format_in(info) != KeyFormat::None => Err(format!(
+            "The encryption root of '{name}' no longer exists. A raw copy ('zfs send -w') can be opened with the key that \
+             this root had."
+        )),
         None => Err(format!("'{name}' is not encrypted.")),
         Some(root) if root != name => Err(format!(
             "Keys must be {done} for encryption root of '{name}' ({root})."

@@ -5,7 +5,7 @@
 use crate::error::Named;
 use crate::{Dataset, DatasetError, StoredProperties};
 use millpond_env::sync::{Arc, OnceLock};
-use millpond_object::ObjectView;
+use millpond_object::{ObjectError, ObjectView};
 use millpond_ondisk::dsl::keys::is_hidden_name;
 use millpond_ondisk::{DecodeError, DslDirectoryPhys, ObjectId, ObjectType};
 use millpond_pool::PoolView;
@@ -72,6 +72,18 @@ impl Directory {
             depth,
             properties: OnceLock::new(),
         }))
+    }
+
+    /// Whether an object of the MOS is a directory.
+    pub(crate) fn exists(pool: &Arc<PoolView>, id: ObjectId) -> Result<bool, DatasetError> {
+        let Some(id) = id.some() else {
+            return Ok(false);
+        };
+        match pool.mos().object(id) {
+            Ok(object) => Ok(object.dnode().bonus_type == ObjectType::DSL_DIRECTORY),
+            Err(ObjectError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error).named(&format!("directory {id}")),
+        }
     }
 
     /// Opens a directory by its object id and determines its name from its parents.

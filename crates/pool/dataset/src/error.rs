@@ -332,6 +332,11 @@ pub enum KeyRefusal {
     /// A clone that inherits its key stays below its encryption root.
     #[error("cannot promote dataset outside its encryption root")]
     PromotedOutside,
+    /// The keys of other datasets, which are named, are wrapped with its key.
+    #[error(
+        "it is the encryption root of '{0}', which could not be opened without it: run 'zfs change-key' for these datasets first"
+    )]
+    RootOfOthers(String),
     /// Clones share the key of their origin.
     #[error("Encryption properties must inherit from origin dataset.")]
     OfOrigin,

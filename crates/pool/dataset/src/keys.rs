@@ -40,8 +40,12 @@ impl MosView<'_> {
             return Ok(None);
         };
         let object = ObjectId(id);
-        let key = decode(&self.entries(object)?).during("key object")?;
+        let key = self.key_object(object)?;
         Ok(Some(FoundKey { object, key }))
+    }
+
+    pub(crate) fn key_object(&self, object: ObjectId) -> Result<CryptKey, PoolError> {
+        decode(&self.entries(object)?).during("key object")
     }
 
     /// The directory of the encryption root that a directory belongs to; `None` if it is not encrypted.
@@ -86,11 +90,26 @@ impl Directory {
     /// sibling.
     ///
     /// # Errors
-    /// If the directory or its key cannot be read.
+    /// If the directory or its key cannot be read; [`DatasetError::Key`] if the root no longer exists.
     pub fn encryption_root(self: &Arc<Self>) -> Result<Option<Arc<Directory>>, DatasetError> {
         let Some(key) = self.crypt_key()? else {
             return Ok(None);
         };
+        match self.root_named_by(&key)? {
+            Some(root) => Ok(Some(root)),
+            None => Err(self.key_error(format!(
+                "The encryption root of '{}' no longer exists. A raw copy ('zfs send -w') can be opened with the key that \
+                 this root had.",
+                self.name()
+            ))),
+        }
+    }
+
+    /// The encryption root that the directory's key object names; `None` if it no longer exists.
+    fn root_named_by(
+        self: &Arc<Self>,
+        key: &CryptKey,
+    ) -> Result<Option<Arc<Directory>>, DatasetError> {
         let mut at = Some(self);
         while let Some(directory) = at {
             if directory.id() == key.root_directory {
@@ -98,7 +117,12 @@ impl Directory {
             }
             at = directory.parent();
         }
-        Self::by_id(self.pool(), key.root_directory).map(Some)
+        if !Self::exists(self.pool(), key.root_directory)? {
+            return Ok(None);
+        }
+        let root = Self::by_id(self.pool(), key.root_directory)?;
+        // Another directory may have its id now.
+        Ok(root.crypt_key()?.is_some().then_some(root))
     }
 
     /// Derives the wrapping key from a user's key: a passphrase, hexadecimal digits or raw bytes.
@@ -161,7 +185,7 @@ impl Dataset {
         let Some(mut key) = directory.crypt_key()? else {
             return Ok(None);
         };
-        if let Some(root) = directory.encryption_root()?
+        if let Some(root) = directory.root_named_by(&key)?
             && let Some(of_root) = root.crypt_key()?
         {
             describe_as(&of_root, &mut key);

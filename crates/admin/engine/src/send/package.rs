@@ -304,7 +304,7 @@ fn described(request: &SendRequest, member: &Member) -> Result<NvList, Error> {
     if let Some(origin) = &member.origin {
         list.push("origin", origin.guid().0);
     }
-    let root = directory.encryption_root()?;
+    let root = directory.crypt_key()?.map(|key| key.root_directory);
     if options.lists_properties() {
         if root.is_some() && !request.flags.raw {
             let name = member.head.name().to_owned();
@@ -317,7 +317,7 @@ fn described(request: &SendRequest, member: &Member) -> Result<NvList, Error> {
         }
         list.push("props", properties);
     }
-    if root.is_some_and(|root| root.id() == directory.id()) {
+    if root == Some(directory.id()) {
         list.insert_flag("is_encroot");
     }
     let mut snapshots = NvList::new();

@@ -5,7 +5,7 @@
 use super::{Property, PropertySource, PropertyValue};
 use crate::properties::content::Content;
 use crate::properties::kind::DatasetKind;
-use crate::properties::names::{Names, directory_phys, is_origin_of_all};
+use crate::properties::names::{Names, is_origin_of_all};
 use crate::properties::special::PropertyName;
 use crate::properties::stored::StoredProperties;
 use crate::properties::table::{DATASET_PROPERTIES, DatasetProperty};
@@ -264,15 +264,19 @@ impl PropertyReader {
         };
         // Format, salt and iteration count are valid only in the encryption root's own key object.
         let root = match key.root_directory.some() {
-            Some(root) if root != directory => self.crypt_key_of(root)?.unwrap_or(key.clone()),
-            _ => key.clone(),
+            Some(root) if root != directory => self.crypt_key_of(root)?,
+            _ => Some(key.clone()),
         };
+        let has_root = root.is_some();
+        // If the root no longer exists, what was copied from it is all there is.
+        let root = root.unwrap_or_else(|| key.clone());
         let number = match name {
             "encryption" => key.suite.number(),
             "keyguid" => key.guid.0,
             "keyformat" => root.key_format as u64,
             "keystatus" if self.loaded.contains_key(&directory) => KEY_AVAILABLE,
             "keystatus" => KEY_UNAVAILABLE,
+            "encryptionroot" if !has_root => return Ok(plain()),
             "encryptionroot" => {
                 let text = self.names.directory(key.root_directory)?;
                 let value = Some(PropertyValue::Text(text));
@@ -305,10 +309,12 @@ impl PropertyReader {
         if let Some(known) = self.crypt_keys.get(&id) {
             return Ok(known.clone());
         }
-        // Check that it is a directory before following its parents.
-        directory_phys(&self.pool, id)?;
-        let directory = Directory::by_id(&self.pool, id)?;
-        self.crypt_key(&directory)
+        let key = match Directory::exists(&self.pool, id)? {
+            true => Directory::by_id(&self.pool, id)?.crypt_key()?,
+            false => None,
+        };
+        self.crypt_keys.insert(id, key.clone());
+        Ok(key)
     }
 }
 

@@ -11,7 +11,8 @@ use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
 use crate::tasks::encryption::describe_as;
 use crate::{DatasetError, KeyRefusal, Refusal, RootKey};
-use millpond_crypt::{CryptKey, DatasetKey, WrappingKey};
+use millpond_crypt::{CryptError, CryptKey, DatasetKey, WrappingKey};
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{ObjectId, crypt_key_names};
 use millpond_pool::PoolError;
@@ -93,10 +94,17 @@ impl SyncTaskContext<'_> {
                 object,
                 key: wrapped,
             };
-            let key = ring.unwrap(&found).map_err(|error| {
-                let text = crate::key_ring::wrong(name, &error);
-                refused(KeyRefusal::Crypt(text))
-            })?;
+            let key = match ring.unwrap(&found) {
+                // Only an earlier key of the root opens it: the new one would not either.
+                Err(CryptError::WrongKey) if !covered.is_empty() => {
+                    mark::hit("key-of-an-earlier-root");
+                    continue;
+                }
+                key => key.map_err(|error| {
+                    let text = crate::key_ring::wrong(name, &error);
+                    refused(KeyRefusal::Crypt(text))
+                })?,
+            };
             covered.push(Covered {
                 object,
                 wrapped: found.key,
@@ -165,13 +173,16 @@ impl SyncTaskContext<'_> {
         Ok(origin.is_some() && origin != self.empty_origin()?)
     }
 
-    /// The key objects of a directory and of those below that share its encryption root. Clones share the object of
-    /// their origin; only what lies below them has keys of its own.
+    /// The key objects of a directory and of those below that share its encryption root, its own first. Clones share the
+    /// object of their origin; only what lies below them has keys of its own. Those of a root are all that name it.
     pub(crate) fn keys_below(
         &self,
         directory: ObjectId,
         root: ObjectId,
     ) -> Result<Vec<(ObjectId, CryptKey)>, PoolError> {
+        if directory == root {
+            return self.keys_of_root(root);
+        }
         let mut found = vec![];
         let mut seen = BTreeSet::new();
         // A clone is first met as a child, where it ends the search, or through its origin.
@@ -217,6 +228,10 @@ impl SyncTaskContext<'_> {
                 None => Ok(None),
             }
         };
+        if !self.is_encryption_root(root)? {
+            // It no longer exists, so there is nothing to stay below.
+            return Ok(false);
+        }
         let (one, other) = (root_above(clone)?, root_above(origin)?);
         match one.is_some() && one == other {
             true => Ok(false),
@@ -237,6 +252,7 @@ impl SyncTaskContext<'_> {
         }
         for (object, key) in covered {
             self.update(object, crypt_key_names::ROOT_DIRECTORY, clone.0)?;
+            self.key_uses_changed();
             let found = crate::keys::FoundKey { object, key };
             if let Ok(Some(key)) = ring.unwrap(&found) {
                 ring.note(object, clone, &key);

@@ -383,6 +383,7 @@ impl SyncTaskContext<'_> {
         if !self.snapshot_entries(&phys)?.is_empty() {
             return refused(Refusal::HasSnapshots);
         }
+        self.check_root_unused(head)?;
         let is_queued = self.is_enabled(crate::heads::features::ASYNC_DESTROY)
             || self.livelist_of(head.directory)?.is_some();
         if !is_queued && !phys.block_pointer.is_hole() {

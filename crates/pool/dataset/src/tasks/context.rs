@@ -3,12 +3,14 @@
 use crate::Datasets;
 use crate::heads::space::{self, Use};
 use crate::mos::{DATASET, DIRECTORY, During, MosView, contradiction};
+use crate::tasks::key_uses::KeyUses;
 use millpond_object::NewObject;
 use millpond_ondisk::dsl::hex_key;
 use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, ObjectId, ObjectType, Txg};
 use millpond_pool::PoolError;
 use millpond_pool::{SpaceChange, SyncContext};
 use millpond_zap::{NewZap, Normalisation, ObjectBlocks, ZapMut, ZapValue, new_salt};
+use std::cell::RefCell;
 
 /// Case folding of name tables: to upper case only.
 const FOLD_TO_UPPER: u64 = 2;
@@ -19,6 +21,8 @@ pub(crate) struct SyncTaskContext<'c> {
     pub(crate) datasets: &'c Datasets,
     pub(crate) ctx: &'c SyncContext<'c>,
     view: MosView<'c>,
+    /// Which directories use which keys, if that was asked for.
+    pub(crate) key_uses: RefCell<Option<KeyUses>>,
 }
 
 /// A ZAP open for changes.
@@ -38,6 +42,7 @@ impl<'c> SyncTaskContext<'c> {
             datasets,
             ctx,
             view,
+            key_uses: RefCell::default(),
         }
     }
     pub(crate) fn txg(&self) -> Txg {

@@ -256,6 +256,7 @@ impl SyncTaskContext<'_> {
 
     /// Writes every entry of a key object.
     pub(crate) fn put_key_object(&self, id: ObjectId, key: &CryptKey) -> Result<(), PoolError> {
+        self.key_uses_changed();
         for (name, value) in key.entries() {
             match value {
                 CryptKeyValue::Number(number) => self.update(id, name, number)?,
@@ -273,6 +274,7 @@ impl SyncTaskContext<'_> {
         let Some(FoundKey { object, key }) = self.found_key(from)? else {
             return Ok(());
         };
+        self.key_uses_changed();
         let count = key
             .reference_count
             .checked_add(1)
@@ -291,6 +293,7 @@ impl SyncTaskContext<'_> {
         let object = ObjectId(id);
         // Another directory may get the same id.
         self.datasets.keys.forget(directory);
+        self.forget_key_use(directory);
         match self.lookup(object, crypt_key_names::REFERENCE_COUNT)? {
             Some(count) if count > 1 => {
                 self.update(object, crypt_key_names::REFERENCE_COUNT, count - 1)
@@ -299,7 +302,7 @@ impl SyncTaskContext<'_> {
         }
     }
 
-    /// Refuses a move of a dataset to a parent outside its encryption root.
+    /// Refuses a move of a dataset to a parent outside its encryption root. A root that no longer exists holds nothing.
     pub(crate) fn check_rename_key(
         &self,
         name: &str,
@@ -309,6 +312,7 @@ impl SyncTaskContext<'_> {
         match self.encryption_root(directory)? {
             Some(root) if root != directory => match self.encryption_root(new_parent)? {
                 Some(other) if other == root => Ok(()),
+                _ if !self.is_encryption_root(root)? => Ok(()),
                 _ => Err(refused(name, KeyRefusal::MovedOutside)),
             },
             _ => Ok(()),

@@ -21,6 +21,7 @@ pub(crate) mod directories;
 pub(crate) mod encryption;
 pub(crate) mod extend;
 pub(crate) mod holds;
+pub(crate) mod key_uses;
 pub(crate) mod livelist;
 mod new_dataset;
 mod old_deadlist;

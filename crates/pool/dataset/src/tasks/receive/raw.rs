@@ -161,17 +161,19 @@ impl SyncTaskContext<'_> {
         let Some(FoundKey { object, key }) = found else {
             return Err(contradiction(WHAT, "an encrypted dataset without keys"));
         };
-        let is_alone =
-            key.root_directory == directory && self.keys_below(directory, directory)?.len() == 1;
-        if !is_alone {
-            mark::hit("sent-key-left");
-            return Ok(());
-        }
         let new = CryptKey {
             root_directory: key.root_directory,
             reference_count: key.reference_count,
             ..raw.key.clone()
         };
+        if new == key {
+            return Ok(());
+        }
+        let is_alone = key.root_directory == directory && self.keys_of_root(directory)?.len() == 1;
+        if !is_alone {
+            mark::hit("sent-key-left");
+            return Ok(());
+        }
         self.put_key_object(object, &new)?;
         self.forget_other_wrapping(directory, &new);
         Ok(())
