@@ -91,4 +91,5 @@ mod trim;
 mod unchanged;
 mod upgraded;
 mod views;
+mod waiting_logs;
 mod write_back;

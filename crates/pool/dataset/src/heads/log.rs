@@ -270,8 +270,12 @@ impl SyncTaskContext<'_> {
         Ok(())
     }
 
-    /// Ends the log of a head, unless a thread uses it just now, or the pool is frozen and needs it.
+    /// Ends the log of a head, unless a thread uses it just now, or the pool is frozen and needs it. One that waits for its
+    /// replay stays: a mount that failed has opened a log to write to, which does not know of it.
     pub(crate) fn end_log(&self, head: &HeadDataset) -> Result<(), PoolError> {
+        if self.datasets.has_waiting_log(head.id()) {
+            return Ok(());
+        }
         let Some(log) = head.log().filter(|_| !self.ctx.pool().is_frozen()) else {
             return Ok(());
         };

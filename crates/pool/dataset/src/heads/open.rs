@@ -222,7 +222,7 @@ impl Datasets {
     }
 
     /// Closes the open heads with the keys of an encryption root and forgets these keys. Returns false if the root's
-    /// key is not loaded.
+    /// key is not loaded. Logs that were not replayed wait for the key again.
     ///
     /// # Errors
     /// [`Refusal::Busy`] if one of the heads is in use; [`DatasetError::NotFound`].
@@ -261,7 +261,7 @@ impl Datasets {
             Some(head) => {
                 Arc::strong_count(head) == 1
                     && !self.dirty.is_dirty(*id)
-                    && head.set().log_header() == [0; 24]
+                    && (head.set().log_header() == [0; 24] || self.has_waiting_log(*id))
             }
             None => true,
         };

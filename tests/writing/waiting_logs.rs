@@ -1,0 +1,75 @@
+//! Intent logs that wait for the keys of their datasets outlive everything that goes wrong before they are replayed.
+
+use crate::cloning::{bytes_of, judged, judged_by_zdb, make, node};
+use crate::encryption::{KEY, prose, root, unlock};
+use crate::sim;
+use millpond_engine::{NewLayout::Single, Pool, PropertyValue};
+use millpond_sim::{FaultPlan, PowerCut, Scope, World};
+
+const FILES: &str = "tank/e";
+const VOLUME: &str = "tank/e/v";
+
+/// A world whose power was cut after a file and the bytes of a volume were written to the logs, with the key unknown.
+fn cut() -> World {
+    let world = World::new(780);
+    let pool = sim::create(&world, &[(Single, 1)], 128);
+    root(&world, &pool, FILES, "aes-256-gcm", &[]);
+    (pool.datasets())
+        .create_volume(
+            VOLUME,
+            &[("volsize".into(), PropertyValue::Number(1 << 20))],
+        )
+        .unwrap();
+    let files = pool.file_system(FILES).unwrap();
+    let volume = pool.volume(VOLUME).unwrap();
+    pool.sync().unwrap();
+    let file = make(&files, "synced", &prose(1, 5000));
+    files.fsync(&file).unwrap();
+    volume.write(0, &prose(2, 5000)).unwrap();
+    volume.flush().unwrap();
+    world.reborn(world.recorded(), &PowerCut::NothingUnflushed)
+}
+
+fn has_everything(pool: &Pool) {
+    let files = pool.file_system(FILES).unwrap();
+    assert!(bytes_of(&node(&files, "synced")) == prose(1, 5000));
+    let mut bytes = vec![0; 5000];
+    let volume = pool.volume(VOLUME).unwrap();
+    volume.read(0, &mut bytes).unwrap();
+    assert!(bytes == prose(2, 5000));
+}
+
+/// The logs are open for writing when the mount fails, and would end with the pool or with the key.
+#[test]
+fn a_waiting_log_outlives_a_mount_that_fails() {
+    let world = cut();
+    for is_unloaded in [false, true] {
+        let world = world.reborn(world.recorded(), &PowerCut::NothingUnflushed);
+        let pool = sim::open(&world).unwrap();
+        unlock(&pool, FILES, KEY);
+        // What is left to read is what the mount itself reads.
+        for name in [FILES, VOLUME] {
+            pool.datasets().open_head(name).unwrap();
+        }
+        for _ in 0..3 {
+            pool.sync().unwrap();
+        }
+        let disk = &world.disks()[0];
+        disk.set_faults(Some(FaultPlan::failing(Scope::Reads)));
+        assert!(pool.file_system(FILES).is_err());
+        assert!(pool.volume(VOLUME).is_err());
+        disk.set_faults(None);
+        if is_unloaded {
+            assert!(pool.datasets().unload_key(FILES).unwrap());
+        }
+        pool.export().unwrap();
+        judged(&world);
+        judged_by_zdb(&world, "a log that waits again");
+        let pool = sim::open(&world).unwrap();
+        unlock(&pool, FILES, KEY);
+        has_everything(&pool);
+        pool.export().unwrap();
+        judged(&world);
+        judged_by_zdb(&world, "a replayed log");
+    }
+}
