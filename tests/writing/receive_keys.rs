@@ -97,6 +97,54 @@ fn what_inherits_from_a_received_root_can_still_be_opened() {
     finish(&world, pool, "own");
 }
 
+/// Deriving a key takes long. What the older of two keys wrapped could not be opened again.
+#[test]
+fn a_key_that_changes_while_it_is_loaded_is_refused() {
+    let (world, pool) = world(753);
+    receive(&pool, "tank/d", &sent(&pool, "tank/e@1", None, RAW));
+    let before = pool.committed().unwrap();
+    let refused = |name: &str| {
+        let words = before.load_key(name, KEY).unwrap_err().to_string();
+        let expected = format!("Incorrect key provided for '{name}'.");
+        assert!(words.contains(&expected), "{words}");
+    };
+    change(&world, &pool, "tank/e", OTHER);
+    refused("tank/e");
+    assert!(pool.datasets().unload_key("tank/e").unwrap());
+    refused("tank/e");
+    let load = |name: &str| pool.committed().unwrap().load_key(name, OTHER).unwrap();
+    assert!(load("tank/e"));
+    assert!(!load("tank/e"), "loaded already");
+    // By a raw stream.
+    snapshot(&pool, "tank/e", "2");
+    let more = sent(&pool, "tank/e@2", Some("tank/e@1"), RAW);
+    receive(&pool, "tank/d", &more);
+    refused("tank/d");
+    assert!(load("tank/d"));
+    // As a root that inherits now.
+    (pool.datasets()).rename("tank/d", "tank/e/d").unwrap();
+    let before = pool.committed().unwrap();
+    (pool.datasets())
+        .change_key("tank/e/d", KeyChange::Inherit)
+        .unwrap();
+    let words = before.load_key("tank/e/d", OTHER).unwrap_err().to_string();
+    assert!(
+        words.contains("stopped being an encryption root"),
+        "{words}"
+    );
+    drop(before);
+    for name in ["tank/e/new", "tank/e/d/new"] {
+        pool.datasets().create_filesystem(name, &[]).unwrap();
+        write(&pool, name, "mine");
+    }
+    let pool = reopened(&world, pool);
+    unlock(&pool, "tank/e", OTHER);
+    for name in ["tank/e/new", "tank/e/d/new"] {
+        assert!(is_open(&pool, name, "mine"), "{name}");
+    }
+    finish(&world, pool, "changed");
+}
+
 /// The sender's new key comes with a package of the whole tree, unless something here inherits from it that the sender does
 /// not have.
 #[test]

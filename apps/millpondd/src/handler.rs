@@ -538,19 +538,18 @@ fn load_key(
     only_check: bool,
 ) -> Result<(), KeyProblem> {
     let view = view_of(daemon, dataset)?;
-    let was_loaded = view.has_key(dataset).map_err(key_problem)?;
-    if was_loaded && !only_check {
-        let text = format!("Key already loaded for '{dataset}'.");
-        return Err(KeyProblem::Text(text));
+    if only_check {
+        return view.verify_key(dataset, key).map_err(key_problem);
     }
-    match only_check {
-        true => view.verify_key(dataset, key),
-        false => view.load_key(dataset, key),
+    let loaded_already = || KeyProblem::Text(format!("Key already loaded for '{dataset}'."));
+    if view.has_key(dataset).map_err(key_problem)? {
+        return Err(loaded_already());
     }
-    .map_err(key_problem)?;
-    if !only_check {
-        daemon.volumes.follow(&daemon.pools, dataset);
+    // Deriving the key takes time, and another request may have loaded it meanwhile.
+    if !view.load_key(dataset, key).map_err(key_problem)? {
+        return Err(loaded_already());
     }
+    daemon.volumes.follow(&daemon.pools, dataset);
     Ok(())
 }
 

@@ -254,7 +254,8 @@ impl Pool {
     /// # Errors
     /// [`ErrorKind::Locked`] if the key is wrong.
     pub fn load_key(&self, dataset: &str, key: &[u8]) -> Result<(), Error> {
-        Ok(self.view()?.load_key(dataset, key)?)
+        self.view()?.load_key(dataset, key)?;
+        Ok(())
     }
 
     /// Begins the creation of a file system.

@@ -117,7 +117,8 @@ fn load_file(pool: &View, dataset: &str, path: &[u8], is_given: bool) -> Result<
 }
 
 fn load(pool: &View, dataset: &str, key: &[u8]) -> Result<(), Failure> {
-    pool.load_key(dataset, key).map_err(refused)
+    pool.load_key(dataset, key).map_err(refused)?;
+    Ok(())
 }
 
 /// Removes the newline that editors append, which is not part of the key. Raw keys stay unchanged.

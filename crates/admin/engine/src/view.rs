@@ -128,11 +128,11 @@ impl View {
 
     /// Loads the key of an encryption root, named by itself or by any dataset below it. The key is a
     /// passphrase, hexadecimal digits or raw bytes, according to the root's key format. It unlocks all
-    /// datasets that share the encryption root.
+    /// datasets that share the encryption root. Returns false if it was loaded already.
     ///
     /// # Errors
-    /// [`DatasetError::Key`] if the key is wrong.
-    pub fn load_key(&self, dataset: &str, key: &[u8]) -> Result<(), Error> {
+    /// [`DatasetError::Key`] if the key is wrong, also if it was changed after the view was taken.
+    pub fn load_key(&self, dataset: &str, key: &[u8]) -> Result<bool, Error> {
         let dataset = millpond_dataset::Dataset::find(&self.inner, dataset)?;
         Ok(self.keys.load(dataset.directory(), key)?)
     }

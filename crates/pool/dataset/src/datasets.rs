@@ -91,7 +91,7 @@ impl Datasets {
     /// of new file systems and volumes.
     #[must_use]
     pub fn new(contents: Arc<dyn DatasetInitializer>) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new_cyclic(|own| Self {
             pool: Arc::default(),
             contents,
             admission: Arc::default(),
@@ -112,7 +112,7 @@ impl Datasets {
             found_logs_choice: Mutex::default(),
             to_replay: Mutex::default(),
             waiting_logs: Mutex::default(),
-            keys: Arc::default(),
+            keys: Arc::new(KeyRing::of_changing(own)),
             root_key: Mutex::default(),
             last_destroyed: AtomicU64::new(0),
             last_claimed_birth: AtomicU64::new(0),

@@ -1,16 +1,24 @@
 //! The loaded keys of a pool.
 
 use crate::keys::FoundKey;
-use crate::{DatasetError, Directory};
+use crate::mos::MosView;
+use crate::tasks::context::SyncTaskContext;
+use crate::{DatasetError, Datasets, Directory};
 use millpond_crypt::{CryptError, DatasetKey, WrappingKey};
 use millpond_env::rank;
-use millpond_env::sync::{Arc, Mutex};
+use millpond_env::sync::{Arc, Mutex, Weak};
 use millpond_ondisk::{Guid, ObjectId};
+use millpond_pool::PoolError;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// The keys of a pool that were loaded so far. Keys are derived outside the lock.
 #[derive(Default)]
-pub struct KeyRing(Mutex<Keys, rank::Leaf>);
+pub struct KeyRing {
+    keys: Mutex<Keys, rank::Leaf>,
+    /// The datasets of a pool that is open for changes.
+    changing: Weak<Datasets>,
+}
 
 #[derive(Default)]
 struct Keys {
@@ -29,21 +37,56 @@ struct Unwrapped {
 
 impl std::fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KeyRing({} roots)", self.0.lock().wrapping.len())
+        write!(f, "KeyRing({} roots)", self.keys.lock().wrapping.len())
     }
 }
 
 impl KeyRing {
+    /// The keys of a pool that is open for changes.
+    pub(crate) fn of_changing(datasets: &Weak<Datasets>) -> Self {
+        Self {
+            keys: Mutex::default(),
+            changing: datasets.clone(),
+        }
+    }
+
     /// Loads the key of a directory's encryption root: a passphrase, hexadecimal digits or raw bytes, according
-    /// to the root's key format. It unlocks all datasets that share the encryption root.
+    /// to the root's key format. It unlocks all datasets that share the encryption root. Returns false if it was loaded
+    /// already.
     ///
     /// # Errors
     /// [`DatasetError::Key`] if the key is wrong or the directory is not encrypted.
-    pub fn load(&self, directory: &Arc<Directory>, user_key: &[u8]) -> Result<(), DatasetError> {
+    pub fn load(&self, directory: &Arc<Directory>, user_key: &[u8]) -> Result<bool, DatasetError> {
         let (root, wrapping, found, key) = Self::check(directory, user_key)?;
-        self.insert(root.id(), wrapping);
-        self.note(found.object, root.id(), &key);
-        Ok(())
+        match self
+            .changing
+            .upgrade()
+            .filter(|datasets| datasets.pool().is_ok())
+        {
+            Some(datasets) => datasets.put_loaded_key(&root, wrapping),
+            None => Ok(self.insert_new(root.id(), wrapping, found.object, &key)),
+        }
+    }
+
+    /// Adds the wrapping key of an encryption root with the root's own key. Returns false if it was loaded already.
+    fn insert_new(
+        &self,
+        root: ObjectId,
+        wrapping: WrappingKey,
+        object: ObjectId,
+        key: &Arc<DatasetKey>,
+    ) -> bool {
+        let is_new = match self.keys.lock().wrapping.entry(root) {
+            Entry::Vacant(place) => {
+                place.insert(wrapping);
+                true
+            }
+            Entry::Occupied(_) => false,
+        };
+        if is_new {
+            self.note(object, root, key);
+        }
+        is_new
     }
 
     /// Whether a key is that of a directory's encryption root. Nothing is loaded.
@@ -72,7 +115,7 @@ impl KeyRing {
     /// [`DatasetError::Key`] if the directory is not encrypted.
     pub fn is_loaded(&self, directory: &Arc<Directory>) -> Result<bool, DatasetError> {
         let root = root_of(directory)?;
-        Ok(self.0.lock().wrapping.contains_key(&root.id()))
+        Ok(self.keys.lock().wrapping.contains_key(&root.id()))
     }
 
     /// Unloads the key of a directory's encryption root and the keys of the datasets that share it. Returns
@@ -96,7 +139,7 @@ impl KeyRing {
         &self,
         directory: &Arc<Directory>,
     ) -> Result<Option<Arc<DatasetKey>>, DatasetError> {
-        if self.0.lock().wrapping.is_empty() {
+        if self.keys.lock().wrapping.is_empty() {
             return Ok(None);
         }
         let Some(found) = directory.found_key()? else {
@@ -110,7 +153,7 @@ impl KeyRing {
     pub(crate) fn unwrap(&self, found: &FoundKey) -> Result<Option<Arc<DatasetKey>>, CryptError> {
         let root = found.key.root_directory;
         let wrapping = {
-            let keys = self.0.lock();
+            let keys = self.keys.lock();
             let known = keys.unwrapped.get(&found.object);
             if let Some(known) = known.filter(|known| known.guid == found.key.guid) {
                 return Ok(Some(Arc::clone(&known.key)));
@@ -127,16 +170,16 @@ impl KeyRing {
 
     /// The wrapping key of an encryption root, if it is loaded.
     pub(crate) fn wrapping(&self, root: ObjectId) -> Option<WrappingKey> {
-        self.0.lock().wrapping.get(&root).cloned()
+        self.keys.lock().wrapping.get(&root).cloned()
     }
 
     pub(crate) fn insert(&self, root: ObjectId, wrapping: WrappingKey) {
-        self.0.lock().wrapping.insert(root, wrapping);
+        self.keys.lock().wrapping.insert(root, wrapping);
     }
 
     /// Remembers an unwrapped key, if its root's key is loaded.
     pub(crate) fn note(&self, object: ObjectId, root: ObjectId, key: &Arc<DatasetKey>) -> bool {
-        let mut keys = self.0.lock();
+        let mut keys = self.keys.lock();
         let is_loaded = keys.wrapping.contains_key(&root);
         if is_loaded {
             let unwrapped = Unwrapped {
@@ -151,14 +194,56 @@ impl KeyRing {
 
     /// Forgets the key of an encryption root, and those that it unwrapped. Returns whether it was loaded.
     pub(crate) fn forget(&self, root: ObjectId) -> bool {
-        let mut keys = self.0.lock();
+        let mut keys = self.keys.lock();
         keys.unwrapped.retain(|_, unwrapped| unwrapped.root != root);
         keys.wrapping.remove(&root).is_some()
     }
 
     /// Forgets a wrapping key whose root inherits another one now.
     pub(crate) fn forget_wrapping(&self, root: ObjectId) {
-        self.0.lock().wrapping.remove(&root);
+        self.keys.lock().wrapping.remove(&root);
+    }
+}
+
+impl Datasets {
+    /// Loads a wrapping key that was derived from an older state of the pool. Meanwhile, the key of the root may have
+    /// changed, and what an older key wraps could not be opened again. So the state that counts decides, while no
+    /// operation changes it.
+    fn put_loaded_key(
+        &self,
+        root: &Directory,
+        wrapping: WrappingKey,
+    ) -> Result<bool, DatasetError> {
+        let pool = self.pool()?;
+        let view = MosView { pool: &pool };
+        let _names = self.names.read();
+        let found = match view.is_encryption_root(root.id())? {
+            true => view.found_key(root.id())?,
+            false => None,
+        };
+        let found = found.ok_or_else(|| {
+            let name = root.name();
+            root.key_error(format!(
+                "'{name}' stopped being an encryption root while its key was loaded."
+            ))
+        })?;
+        let key = DatasetKey::unwrap(&found.key, &wrapping)
+            .map_err(|error| root.key_error(wrong(root.name(), &error)))?;
+        let key = Arc::new(key);
+        Ok((self.keys).insert_new(root.id(), wrapping, found.object, &key))
+    }
+}
+
+impl SyncTaskContext<'_> {
+    /// The loaded key of an encryption root. `None` also if it does not open the root's own key object: what it wraps could
+    /// not be opened again.
+    pub(crate) fn root_wrapping(&self, root: ObjectId) -> Result<Option<WrappingKey>, PoolError> {
+        let Some(wrapping) = self.datasets.keys.wrapping(root) else {
+            return Ok(None);
+        };
+        let own = self.found_key(root)?;
+        let opens = own.is_some_and(|own| DatasetKey::unwrap(&own.key, &wrapping).is_ok());
+        Ok(opens.then_some(wrapping))
     }
 }
 

@@ -78,14 +78,14 @@ impl SyncTaskContext<'_> {
                 }
                 let root = self.encryption_root(parent)?;
                 let root = root.ok_or_else(|| refused(KeyRefusal::ParentNotEncrypted))?;
-                let wrapping = ring.wrapping(root);
+                let wrapping = self.root_wrapping(root)?;
                 (
                     root,
                     wrapping.ok_or_else(|| refused(KeyRefusal::ParentKeyMissing))?,
                 )
             }
         };
-        if ring.wrapping(old).is_none() {
+        if self.root_wrapping(old)?.is_none() {
             return Err(refused(KeyRefusal::KeyMissing));
         }
         let mut covered = vec![];

@@ -191,7 +191,7 @@ impl SyncTaskContext<'_> {
         let (wrapping, of_root, root) = match (properties.format, above) {
             (None, Some(above)) => {
                 let directory = above.key.root_directory;
-                let wrapping = self.datasets.keys.wrapping(directory);
+                let wrapping = self.root_wrapping(directory)?;
                 (wrapping.ok_or_else(missing)?, Some(above.key), None)
             }
             _ => {
