@@ -297,12 +297,16 @@ fn an_encrypted_volume_has_a_device_while_its_key_is_loaded() {
     stage.done("echo password > HERE/key");
     stage.done("zfs create -V 32M -o encryption=on -o keyformat=passphrase -o keylocation=file://HERE/key POOL/vol");
     stage.done("echo secret | dd of=DEV/POOL/vol conv=sync,fsync status=none");
+    // A clone has the same key, wherever it is.
+    stage
+        .done("zfs snapshot POOL/vol@s && zfs clone POOL/vol@s POOL/copy && test -b DEV/POOL/copy");
     stage.done("sleep 30 < DEV/POOL/vol > HERE/out 2>&1 & echo $! > HERE/reader");
     stage.refused("zfs unload-key POOL/vol");
     stage.done("kill $(cat HERE/reader); zfs unload-key POOL/vol");
-    assert!(!stage.is_link("/vol"));
+    assert!(!stage.is_link("/vol") && !stage.is_link("/copy"));
     stage.done("zfs load-key POOL/vol");
     assert_eq!(stage.done("head -n 1 DEV/POOL/vol"), "secret\n");
+    assert_eq!(stage.done("head -n 1 DEV/POOL/copy"), "secret\n");
 }
 
 #[test]

@@ -537,8 +537,19 @@ fn load_key(
     key: &[u8],
     only_check: bool,
 ) -> Result<(), KeyProblem> {
+    keep_key(daemon, dataset, key, only_check)?;
+    if !only_check {
+        // Volumes that share the key may be anywhere in the pool: clones, and what is below them.
+        let pool = dataset.split('/').next().unwrap_or(dataset);
+        daemon.volumes.follow(&daemon.pools, pool);
+    }
+    Ok(())
+}
+
+/// Loads or checks a key. The devices of volumes are left as they are.
+fn keep_key(daemon: &Daemon, dataset: &str, key: &[u8], check: bool) -> Result<(), KeyProblem> {
     let view = view_of(daemon, dataset)?;
-    if only_check {
+    if check {
         return view.verify_key(dataset, key).map_err(key_problem);
     }
     let loaded_already = || KeyProblem::Text(format!("Key already loaded for '{dataset}'."));
@@ -549,7 +560,6 @@ fn load_key(
     if !view.load_key(dataset, key).map_err(key_problem)? {
         return Err(loaded_already());
     }
-    daemon.volumes.follow(&daemon.pools, dataset);
     Ok(())
 }
 
@@ -585,7 +595,9 @@ fn load_keys_from_files(daemon: &Daemon, pool: &str) -> (u64, u64) {
         let Some(Ok(bytes)) = key else {
             return false;
         };
-        load_key(daemon, name, &bytes, false).is_ok()
+        keep_key(daemon, name, &bytes, false).is_ok()
     });
-    (loaded.count() as u64, tried)
+    let loaded = loaded.count() as u64;
+    daemon.volumes.follow(&daemon.pools, pool);
+    (loaded, tried)
 }
