@@ -202,6 +202,67 @@ fn a_copy_with_newer_changes_of_its_own_is_not_used_automatically() {
     sim::verify_blocks(&pool.committed().unwrap()).unwrap();
 }
 
+/// One side was used elsewhere, where blocks were freed and overwritten. The rings of the other one have turned since.
+#[test]
+fn a_side_that_was_used_elsewhere_long_ago_lacks_everything() {
+    for (is_offered, mark_name) in [
+        (true, "used-meanwhile"),
+        (false, "used-meanwhile-at-import"),
+    ] {
+        let _mark = mark::expect(mark_name);
+        let world = World::without_journal(67);
+        let pool = sim::create(&world, &[(Mirror, 2)], 96);
+        let before: Vec<String> = (0..10).map(|number| format!("both-{number}")).collect();
+        before.iter().for_each(|name| write(&pool, name));
+        pool.export().unwrap();
+        only(&world, 1);
+        let pool = sim::open(&world).unwrap();
+        let files = pool.file_system("tank").unwrap();
+        let root = files.root().unwrap();
+        for name in &before {
+            files.unlink(&root, name.as_bytes()).unwrap();
+        }
+        drop((root, files));
+        for number in 0..20 {
+            write(&pool, &format!("elsewhere-{number}"));
+        }
+        pool.export().unwrap();
+        only(&world, 0);
+        let pool = sim::open(&world).unwrap();
+        // More than a ring has slots.
+        for _ in 0..200 {
+            write(&pool, "here");
+            let files = pool.file_system("tank").unwrap();
+            let root = files.root().unwrap();
+            files.unlink(&root, b"here").unwrap();
+        }
+        let pool = match is_offered {
+            true => {
+                world.disks()[1].set_absent(false);
+                let guid = crate::scan::leaf(&pool, 1);
+                let device: Arc<dyn Device> = Arc::clone(&world.disks()[1]) as _;
+                pool.inner().online_leaf(guid, Some(&device)).unwrap();
+                pool
+            }
+            false => {
+                pool.export().unwrap();
+                world.disks()[1].set_absent(false);
+                sim::open(&world).unwrap()
+            }
+        };
+        if pool.inner().needs_resilver() {
+            pool.inner().start_resilver().unwrap();
+        }
+        crate::scan::finish(&pool);
+        assert!(!pool.inner().needs_resilver());
+        pool.export().unwrap();
+        only(&world, 1);
+        let pool = sim::open(&world).unwrap();
+        assert_eq!(names(&pool), before);
+        sim::verify_blocks(&pool.committed().unwrap()).unwrap();
+    }
+}
+
 #[test]
 fn a_returned_side_without_own_changes_is_used() {
     let world = World::without_journal(62);

@@ -29,23 +29,21 @@ use crate::removal::RemovalControl;
 use crate::space::maps::{self, SpaceMapObjects};
 use crate::space::store::geometry_of;
 use crate::vdevs::activity::PATIENCE;
-use crate::vdevs::attach::FIRST_TXG;
-use crate::vdevs::dtl::{DirtyTimeLog, is_older_copy};
+use crate::vdevs::dtl::missed_txgs;
 use crate::vdevs::leaf_monitor::LeafWatch;
 use crate::vdevs::leaf_states::judge;
-use crate::vdevs::objects::load_dirty_time_log;
 use crate::vdevs::split::{SplitHalf, log_vdevs, space_objects};
 use crate::writability::{WritabilityError, check_writable};
 use crate::{Features, OpenError, OpenOptions, PoolError, PoolView};
 use millpond_alloc::{PoolAllocator, UnflushedLogs, VdevGeometry};
 use millpond_block::{RequestDeadline, Topology};
 use millpond_device::Candidate;
+use millpond_env::Env;
 use millpond_env::sync::atomic::Ordering;
 use millpond_env::sync::{Arc, OnceLock};
-use millpond_env::{Env, mark};
 use millpond_object::{ObjectSet, ObjectSetView, WritePolicy};
 use millpond_ondisk::pool_directory::key;
-use millpond_ondisk::{Guid, ObjectId, Txg, Uberblock, VdevId};
+use millpond_ondisk::{Txg, Uberblock, VdevId};
 use millpond_txg::{DirtyLimits, TxgError, TxgGroups};
 use millpond_vdev::{Health, LeafHealth, VdevKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -571,34 +569,4 @@ fn geometries_with_removed(
         }
     }
     Ok(geometries)
-}
-
-/// The txgs that each leaf missed, from its dirty time log and the age of its label.
-fn missed_txgs(read: &PoolView, first: Txg) -> Result<BTreeMap<Guid, DirtyTimeLog>, PoolError> {
-    let topology = read.store().topology();
-    let mut all = BTreeMap::new();
-    for ((_, node), leaf) in topology.tree.leaves().zip(&read.assembly().leaves) {
-        let stored = match node.config.dtl.and_then(ObjectId::some) {
-            None => vec![],
-            Some(log) => load_dirty_time_log(read.mos(), log)?,
-        };
-        let mut missed = DirtyTimeLog::stored(&stored);
-        if let Some((current, newest)) = leaf.behind {
-            let end = Txg(newest.0.saturating_add(1));
-            if is_older_copy(&topology.tree, node, current, Some(&missed), end) {
-                mark::hit("older-copy-at-import");
-                missed.add(FIRST_TXG..first.0);
-            }
-        }
-        if let Some(Txg(since)) = leaf.stale_since {
-            missed.add(since..first.0);
-        }
-        if let Some(since) = leaf.diverged_since {
-            missed.add(since.0..first.0);
-        }
-        if !missed.ranges().is_empty() {
-            all.insert(node.config.guid, missed);
-        }
-    }
-    Ok(all)
 }

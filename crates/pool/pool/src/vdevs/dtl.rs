@@ -7,17 +7,21 @@
 //! Page `docs/format/vdev-tree.md`, "Dirty time logs".
 
 use crate::PoolError;
+use crate::PoolView;
 use crate::error::Reading;
 use crate::pool::{Pool, PoolState};
 use crate::scan::{ScanLosses, deferred};
 use crate::space::maps::HISTOGRAM;
 use crate::sync::context::SyncContext;
+use crate::vdevs::attach::FIRST_TXG;
+use crate::vdevs::objects::load_dirty_time_log;
 use millpond_block::Topology;
+use millpond_env::mark;
 use millpond_object::NewObject;
 use millpond_ondisk::space_map::SpaceMapWriter;
 use millpond_ondisk::{Guid, ObjectId, ObjectType, SpaceAction, SpaceMapPhys, Txg};
 use millpond_vdev::{VdevKind, VdevNode, VdevTree};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 const WHAT: &str = "dirty time log";
@@ -51,6 +55,15 @@ impl DirtyTimeLog {
     }
     pub(crate) fn ranges(&self) -> &[Range<u64>] {
         &self.ranges
+    }
+    /// Whether the leaf cannot have an uberblock of this txg: another system used its device meanwhile, and may have freed and
+    /// overwritten blocks that the pool still has.
+    ///
+    /// The first writes that failed may have been those of txgs under way. Of a leaf that misses everything nothing follows.
+    pub(crate) fn rules_out(&self, txg: Txg) -> bool {
+        const UNDER_WAY: u64 = 3;
+        let mut partial = self.ranges.iter().filter(|range| range.start > FIRST_TXG);
+        partial.any(|range| (range.start.saturating_add(UNDER_WAY)..range.end).contains(&txg.0))
     }
     /// Adds a range; returns whether it contained any new txg.
     pub(crate) fn add(&mut self, range: Range<u64>) -> bool {
@@ -464,6 +477,43 @@ fn encode(
     Ok((writer.finish(), sum))
 }
 
+/// The txgs that each leaf missed, from its dirty time log and the age of its label.
+pub(crate) fn missed_txgs(
+    read: &PoolView,
+    first: Txg,
+) -> Result<BTreeMap<Guid, DirtyTimeLog>, PoolError> {
+    let topology = read.store().topology();
+    let mut all = BTreeMap::new();
+    for ((_, node), leaf) in topology.tree.leaves().zip(&read.assembly().leaves) {
+        let stored = match node.config.dtl.and_then(ObjectId::some) {
+            None => vec![],
+            Some(log) => load_dirty_time_log(read.mos(), log)?,
+        };
+        let mut missed = DirtyTimeLog::stored(&stored);
+        if let Some((current, newest)) = leaf.behind {
+            let end = Txg(newest.0.saturating_add(1));
+            if is_older_copy(&topology.tree, node, current, Some(&missed), end) {
+                mark::hit("older-copy-at-import");
+                missed.add(FIRST_TXG..first.0);
+            }
+        }
+        if leaf.newest_txg.is_some_and(|txg| missed.rules_out(txg)) {
+            mark::hit("used-meanwhile-at-import");
+            missed.add(FIRST_TXG..first.0);
+        }
+        if let Some(Txg(since)) = leaf.stale_since {
+            missed.add(since..first.0);
+        }
+        if let Some(since) = leaf.diverged_since {
+            missed.add(since.0..first.0);
+        }
+        if !missed.ranges().is_empty() {
+            all.insert(node.config.guid, missed);
+        }
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -480,6 +530,14 @@ mod tests {
         assert!(!missed.add(5..5));
         assert!(missed.add(4..20));
         assert_eq!(missed.ranges(), std::slice::from_ref(&(4..20)));
+    }
+
+    #[test]
+    fn a_leaf_has_no_uberblocks_of_what_it_missed() {
+        let missed = DirtyTimeLog::stored(&[20..90]);
+        let ruled_out = [19, 22, 23, 89, 90].map(|txg| missed.rules_out(Txg(txg)));
+        assert_eq!(ruled_out, [false, false, true, true, false]);
+        assert!(!DirtyTimeLog::stored(&[FIRST_TXG..90]).rules_out(Txg(50)));
     }
 
     #[test]

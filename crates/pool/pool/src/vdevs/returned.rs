@@ -15,7 +15,7 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Guid, LABEL_COUNT, LeafLayout, Txg};
 use millpond_vdev::VdevKind;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The txgs of a device that is offered for a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,9 @@ pub(crate) struct History {
     /// Whether it is a copy of before this session, and older than the leaf was when it was last in use. What resilvers of
     /// earlier sessions wrote since is not known.
     is_of_earlier_session: bool,
+    /// Whether it has uberblocks of txgs that the leaf missed: another system used it meanwhile, which may have freed and
+    /// overwritten blocks that the pool still has.
+    was_used_meanwhile: bool,
 }
 
 impl Pool {
@@ -83,6 +86,9 @@ impl Pool {
             let (missed, end) = (state.missed.get(&leaf), Txg(newest.0.saturating_add(1)));
             history.is_of_earlier_session = current < self.first_txg
                 && is_older_copy(&topology.tree, node, current, missed, end);
+            let mut txgs = rings.iter().flat_map(BTreeMap::keys);
+            history.was_used_meanwhile =
+                missed.is_some_and(|missed| txgs.any(|txg| missed.rules_out(*txg)));
         }
         history
     }
@@ -148,8 +154,11 @@ impl Pool {
                 entry.add(FIRST_TXG..open.0.saturating_add(1));
                 continue;
             };
-            if history.is_of_earlier_session {
-                mark::hit("copy-of-an-earlier-session");
+            if history.is_of_earlier_session || history.was_used_meanwhile {
+                mark::hit(match history.was_used_meanwhile {
+                    true => "used-meanwhile",
+                    false => "copy-of-an-earlier-session",
+                });
                 entry.add(FIRST_TXG..open.0.saturating_add(1));
                 continue;
             }
@@ -194,6 +203,7 @@ impl History {
             current,
             own_since,
             is_of_earlier_session: false,
+            was_used_meanwhile: false,
         }
     }
 
