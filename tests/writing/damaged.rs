@@ -10,6 +10,7 @@ use millpond_engine::{
     Caller, FileError, NewLayout, NewLayout::Mirror, NewLayout::Single, NewMode, Pool, WriteAt,
 };
 use millpond_env::Tunable;
+use millpond_env::mark;
 use millpond_ondisk::{BlockId, Level, VDEV_DATA_START_BYTES};
 use millpond_sim::{Seed, World};
 
@@ -164,6 +165,10 @@ fn sync_some(pool: &Pool) {
 /// A destroyed dataset with an unreadable indirect block, and one that was destroyed after it.
 #[test]
 fn a_destroyed_dataset_that_cannot_be_read_holds_up_no_other_and_leaks_on_demand() {
+    let _marks = [
+        mark::expect("stuck-tree-moved-back"),
+        mark::expect("destroyed-tree-leaks"),
+    ];
     let world = World::without_journal(32);
     let pool = sim::create(&world, &[(Single, 1)], 128);
     let record = ("recordsize".to_owned(), PropertyValue::Number(RECORD));

@@ -205,11 +205,11 @@ fn a_copy_with_newer_changes_of_its_own_is_not_used_automatically() {
 /// One side was used elsewhere, where blocks were freed and overwritten. The rings of the other one have turned since.
 #[test]
 fn a_side_that_was_used_elsewhere_long_ago_lacks_everything() {
-    for (is_offered, mark_name) in [
-        (true, "used-meanwhile"),
-        (false, "used-meanwhile-at-import"),
-    ] {
-        let _mark = mark::expect(mark_name);
+    let _marks = [
+        mark::expect("used-meanwhile"),
+        mark::expect("used-meanwhile-at-import"),
+    ];
+    for is_offered in [true, false] {
         let world = World::without_journal(67);
         let pool = sim::create(&world, &[(Mirror, 2)], 96);
         let before: Vec<String> = (0..10).map(|number| format!("both-{number}")).collect();

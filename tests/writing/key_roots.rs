@@ -159,7 +159,7 @@ fn an_encryption_root_is_not_destroyed_while_others_need_it() {
     for _ in 0..2 {
         let refused = (pool.datasets()).destroy("tank/r", DestroyOptions::default());
         let why = key_refusal(refused.clone());
-        assert_eq!(why, KeyRefusal::RootOfOthers("tank/c/moved".into()));
+        assert_eq!(why, KeyRefusal::RootOfOthers("'tank/c/moved'".into()));
         let words = refused.unwrap_err().to_string();
         assert!(words.contains("run 'zfs change-key'"), "{words}");
         unlock(&pool, "tank/r", KEY);

@@ -22,21 +22,25 @@ fn cut() -> World {
         .unwrap();
     let files = pool.file_system(FILES).unwrap();
     let volume = pool.volume(VOLUME).unwrap();
-    pool.sync().unwrap();
-    let file = make(&files, "synced", &prose(1, 5000));
-    files.fsync(&file).unwrap();
-    volume.write(0, &prose(2, 5000)).unwrap();
-    volume.flush().unwrap();
+    // The first of each begins a log, which waits for a txg. Only the second is in the log alone.
+    for seed in 0..2 {
+        let file = make(&files, &format!("synced{seed}"), &prose(seed, 5000));
+        files.fsync(&file).unwrap();
+        volume.write(seed * 8192, &prose(seed, 5000)).unwrap();
+        volume.flush().unwrap();
+    }
     world.reborn(world.recorded(), &PowerCut::NothingUnflushed)
 }
 
 fn has_everything(pool: &Pool) {
     let files = pool.file_system(FILES).unwrap();
-    assert!(bytes_of(&node(&files, "synced")) == prose(1, 5000));
-    let mut bytes = vec![0; 5000];
     let volume = pool.volume(VOLUME).unwrap();
-    volume.read(0, &mut bytes).unwrap();
-    assert!(bytes == prose(2, 5000));
+    for seed in 0..2 {
+        assert!(bytes_of(&node(&files, &format!("synced{seed}"))) == prose(seed, 5000));
+        let mut bytes = vec![0; 5000];
+        volume.read(seed * 8192, &mut bytes).unwrap();
+        assert!(bytes == prose(seed, 5000));
+    }
 }
 
 /// The logs are open for writing when the mount fails, and would end with the pool or with the key.
@@ -47,12 +51,13 @@ fn a_waiting_log_outlives_a_mount_that_fails() {
         let world = world.reborn(world.recorded(), &PowerCut::NothingUnflushed);
         let pool = sim::open(&world).unwrap();
         unlock(&pool, FILES, KEY);
-        // What is left to read is what the mount itself reads.
-        for name in [FILES, VOLUME] {
-            pool.datasets().open_head(name).unwrap();
-        }
         for _ in 0..3 {
             pool.sync().unwrap();
+        }
+        // What is left to read is what the mount itself reads.
+        for name in [FILES, VOLUME] {
+            let head = pool.datasets().open_head(name).unwrap().id();
+            assert!(pool.datasets().has_waiting_log(head), "{name}");
         }
         let disk = &world.disks()[0];
         disk.set_faults(Some(FaultPlan::failing(Scope::Reads)));

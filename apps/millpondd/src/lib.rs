@@ -11,6 +11,7 @@
 //! | `mounts` | mounted file systems, and the effects of changes on them |
 //! | `volumes` | block devices of volumes, and the effects of changes on them |
 //! | `handler` | the request handler for one caller |
+//! | `keys` | keys of encrypted datasets, beside mounts and devices |
 //! | `daemon` | the combination of these; start and stop |
 //! | `metrics` | Prometheus metrics and their HTTP server |
 //! | `log`, `health` | log lines; the health monitor of pools and devices |
@@ -28,6 +29,7 @@ mod fuse;
 mod handler;
 mod health;
 mod heap;
+mod keys;
 mod log;
 pub mod metrics;
 mod mounts;

@@ -332,9 +332,9 @@ pub enum KeyRefusal {
     /// A clone that inherits its key stays below its encryption root.
     #[error("cannot promote dataset outside its encryption root")]
     PromotedOutside,
-    /// The keys of other datasets, which are named, are wrapped with its key.
+    /// The keys of other datasets are wrapped with its key. Some of them are named.
     #[error(
-        "it is the encryption root of '{0}', which could not be opened without it: run 'zfs change-key' for these datasets first"
+        "it is the encryption root of {0}, which could not be opened without it: run 'zfs change-key' for these datasets first"
     )]
     RootOfOthers(String),
     /// Clones share the key of their origin.

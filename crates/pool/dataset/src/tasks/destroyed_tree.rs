@@ -40,8 +40,8 @@ const METADATA_IN_A_ROW_MAX: usize = 1 << 17;
 /// Is told what cannot be followed: the place, and why.
 pub(crate) type OnLoss<'a> = &'a dyn Fn(&str, &str);
 
-/// Visits the remaining blocks of an entry of the queue. With `on_loss`, goes on behind a block that cannot be read, without
-/// what lies below it; the block itself is visited.
+/// Visits the remaining blocks of an entry of the queue. With `on_loss`, a block that cannot be read does not end it: the
+/// block is visited, and what lies below it is left out.
 pub(crate) fn traverse<F: Freer>(
     store: &Arc<BlockStore>,
     entry: &BpTreeEntry,

@@ -17,6 +17,9 @@ use millpond_ondisk::{ObjectId, crypt_key_names};
 use millpond_pool::PoolError;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How many datasets an error names.
+const SHOWN_MAX: usize = 3;
+
 /// The key object of a directory, and the directory of the encryption root that it names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyUse {
@@ -29,8 +32,10 @@ pub(crate) type KeyUses = BTreeMap<ObjectId, KeyUse>;
 
 /// Whether what was to be read is lost, or is not there.
 fn is_gone(error: &PoolError) -> bool {
-    let is_missing = |error: &PoolError| matches!(error, PoolError::Object { error, .. } if matches!(error, ObjectError::NotFound { .. }));
-    error.is_damage() || is_missing(error)
+    let PoolError::Object { error: object, .. } = error else {
+        return error.is_damage();
+    };
+    object.is_damage() || matches!(object, ObjectError::NotFound { .. })
 }
 
 /// What is lost counts as absent: nothing can open it any more.
@@ -38,6 +43,18 @@ fn unless_gone<T>(found: Result<Option<T>, PoolError>) -> Result<Option<T>, Pool
     match found {
         Err(error) if is_gone(&error) => Ok(None),
         other => other,
+    }
+}
+
+/// The first names of a list that may be long.
+fn listed(names: &[String]) -> String {
+    let shown: Vec<String> = (names.iter().take(SHOWN_MAX))
+        .map(|name| format!("'{name}'"))
+        .collect();
+    let shown = shown.join(", ");
+    match names.len().saturating_sub(SHOWN_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
     }
 }
 
@@ -152,7 +169,7 @@ impl SyncTaskContext<'_> {
         match names.is_empty() {
             true => Ok(()),
             false => {
-                let why = Refusal::Key(KeyRefusal::RootOfOthers(names.join("', '")));
+                let why = Refusal::Key(KeyRefusal::RootOfOthers(listed(&names)));
                 Err(Refusal::error(&head.name, why))
             }
         }

@@ -534,10 +534,10 @@ mod tests {
 
     #[test]
     fn a_leaf_has_no_uberblocks_of_what_it_missed() {
-        let missed = DirtyTimeLog::stored(&[20..90]);
+        let missed = DirtyTimeLog::stored(&[FIRST_TXG..6, 20..90]);
         let ruled_out = [19, 22, 23, 89, 90].map(|txg| missed.rules_out(Txg(txg)));
         assert_eq!(ruled_out, [false, false, true, true, false]);
-        assert!(!DirtyTimeLog::stored(&[FIRST_TXG..90]).rules_out(Txg(50)));
+        assert!(!DirtyTimeLog::stored(&[FIRST_TXG..90, 95..96]).rules_out(Txg(50)));
     }
 
     #[test]

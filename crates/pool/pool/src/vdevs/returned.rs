@@ -154,11 +154,12 @@ impl Pool {
                 entry.add(FIRST_TXG..open.0.saturating_add(1));
                 continue;
             };
+            if history.was_used_meanwhile {
+                mark::hit("used-meanwhile");
+            } else if history.is_of_earlier_session {
+                mark::hit("copy-of-an-earlier-session");
+            }
             if history.is_of_earlier_session || history.was_used_meanwhile {
-                mark::hit(match history.was_used_meanwhile {
-                    true => "used-meanwhile",
-                    false => "copy-of-an-earlier-session",
-                });
                 entry.add(FIRST_TXG..open.0.saturating_add(1));
                 continue;
             }
