@@ -33,7 +33,6 @@ mod faulty_hardware;
 mod frees;
 mod freeze;
 mod full;
-mod full_records;
 mod gang_headers;
 mod gangs;
 mod grow;

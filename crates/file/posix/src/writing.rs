@@ -147,21 +147,15 @@ impl FileSystem {
         bytes: u64,
         written_bytes: u64,
     ) -> Result<Transaction, FileError> {
-        self.begin_as(Estimate {
-            bytes,
-            written_bytes,
-            ..Estimate::default()
-        })
-    }
-    /// Like [`FileSystem::begin`], for a change of which more is known.
-    pub(crate) fn begin_as(&self, estimate: Estimate) -> Result<Transaction, FileError> {
         let writing = self.writing()?;
         self.check_writable()?;
         // Replayed operations were admitted once already.
-        let is_freeing = estimate.is_freeing || self.is_replaying();
+        let is_freeing = self.is_replaying();
         Ok(writing.source().begin(Estimate {
+            bytes,
+            written_bytes,
             is_freeing,
-            ..estimate
+            ..Estimate::default()
         })?)
     }
     /// Like [`FileSystem::begin`], for a change that clones `blocks` blocks of `cloned_bytes` altogether. A txg changes

@@ -111,7 +111,6 @@ impl Volume {
             let tx = self.begin_as(Estimate {
                 bytes: (to - from) + 2 * self.block_bytes(),
                 written_bytes: to - from,
-                dirty_txg: data.dirty_txg(from, to - from),
                 ..Estimate::default()
             })?;
             let written = data.write(&tx, from, now);

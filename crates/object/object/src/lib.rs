@@ -36,7 +36,6 @@ mod dnode_array;
 mod dnode_prefetch;
 mod error;
 mod extent;
-mod footprint;
 mod freeing;
 mod logged;
 mod new_object;
@@ -65,7 +64,6 @@ pub use byteswap::to_native;
 pub use caching::{BlockChoice, Caching, CachingCell, CachingCells};
 pub use clones::is_clonable;
 pub use error::ObjectError;
-pub use footprint::LARGE_BLOCK_BYTES;
 pub use freeing::FreeChunk;
 pub use logged::LoggedBlock;
 pub use millpond_block::{

@@ -253,11 +253,6 @@ impl ObjectSet {
     pub fn policy(&self) -> WritePolicy {
         self.core.policy.read().clone()
     }
-    /// The number of copies of data blocks, 1 to 3.
-    #[must_use]
-    pub fn copies(&self) -> u8 {
-        self.core.policy.read().copies.max(1)
-    }
     /// Changes the policy, from the next sync on. What it says about caching holds for reads at once.
     pub fn set_policy(&self, policy: WritePolicy) {
         self.core.caching.set(policy.caching);

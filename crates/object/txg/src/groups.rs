@@ -1,11 +1,6 @@
 //! The state machine of the transaction groups.
 
-mod request;
 mod space;
-pub use request::{BeginWait, Estimate, TxgRequest};
-pub(crate) use space::Announced;
-pub use space::UnderWay;
-
 use crate::{DirtyLimits, Transaction, TxgError};
 use millpond_env::rank::{self, Held, LockRank};
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +43,62 @@ pub enum Pause {
     Refuse,
 }
 
+/// What an operation will do, as far as admission needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Estimate {
+    /// The most bytes that will become dirty, data and metadata together.
+    pub bytes: u64,
+    /// How many of them the caller writes. The write throttle delays the transaction accordingly; 0 for a
+    /// change of metadata only.
+    pub written_bytes: u64,
+    /// Whether the operation frees more space than it takes. Such an operation may use the reserve that keeps
+    /// a full pool usable, and ignores a full quota.
+    pub is_freeing: bool,
+    /// The most blocks that the operation frees. Each txg frees a bounded number; if the limit is reached,
+    /// the transaction waits for a later txg. 0 for operations that change only a few blocks.
+    pub freed_blocks: u64,
+    /// The bytes of blocks that get a further reference: they are charged to the dataset, and take neither memory nor
+    /// space of the pool.
+    pub cloned_bytes: u64,
+    /// What the operation may wait for.
+    pub wait: BeginWait,
+}
+
+/// What may delay the beginning of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum BeginWait {
+    /// Waits while too much is dirty and while writing is paused.
+    #[default]
+    Throttled,
+    /// Waits only while writing is paused. For transactions that dirty nothing, such as those for intent log
+    /// blocks.
+    UnlessPaused,
+    /// Never waits. The caller gets [`TxgError::WouldWait`] instead.
+    Never,
+}
+
+impl BeginWait {
+    fn allowed(self) -> Result<(), TxgError> {
+        match self {
+            Self::Never => Err(TxgError::WouldWait),
+            Self::Throttled | Self::UnlessPaused => Ok(()),
+        }
+    }
+}
+
+/// The parameters of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TxgRequest {
+    /// The number of bytes that it may dirty.
+    pub estimate_bytes: u64,
+    /// How many of them the caller writes, for the write throttle.
+    pub written_bytes: u64,
+    /// The maximum number of blocks that it frees; 0 if there are only a few.
+    pub freed_blocks: u64,
+    /// What may delay it.
+    pub wait: BeginWait,
+}
+
 #[derive(Default)]
 pub(crate) struct State {
     open: Txg,
@@ -73,12 +124,11 @@ struct Group {
     /// Transactions that have begun and not ended.
     active: u64,
     dirty_bytes: u64,
-    /// How many of them belong to blocks that `stored_bytes` counts.
-    data_bytes: u64,
-    /// What blocks take that are counted whole, times their copies.
-    stored_bytes: u64,
-    /// What active transactions announced, so that many transactions that begin at once are counted.
-    held: Announced,
+    /// The rests of blocks of which only parts are dirty, times their copies.
+    rest_bytes: u64,
+    /// The bytes that active transactions announced, so that many transactions that begin at once are
+    /// counted.
+    held_bytes: u64,
     /// When its first transaction began.
     begun_ns: Option<u64>,
     /// When its last transaction began or ended.
@@ -93,7 +143,7 @@ impl State {
     }
     fn dirty_bytes(&self) -> u64 {
         let each = self.groups.iter();
-        each.map(|group| group.dirty_bytes.saturating_add(group.held.bytes))
+        each.map(|group| group.dirty_bytes.saturating_add(group.held_bytes))
             .fold(0, u64::saturating_add)
     }
     fn refusal(&self) -> Option<TxgError> {
@@ -154,12 +204,11 @@ impl TxgGroups {
     /// As [`TxgGroups::begin`]; [`TxgError::WouldWait`].
     pub fn begin_as(self: &Arc<Self>, request: TxgRequest) -> Result<Transaction, TxgError> {
         let TxgRequest {
+            estimate_bytes,
             written_bytes,
             freed_blocks,
             wait,
-            ..
         } = request;
-        let announced = Announced::by(&request);
         let held = self.note_rank();
         let mut state = self.state.lock();
         let may_wait = state.sync_thread != Some(current_id());
@@ -217,7 +266,7 @@ impl TxgGroups {
         let group = state.group(txg);
         group.active += 1;
         group.freed_blocks = group.freed_blocks.saturating_add(freed_blocks);
-        group.held.add(announced);
+        group.held_bytes = group.held_bytes.saturating_add(estimate_bytes);
         group.used_ns = now;
         if group.begun_ns.is_none() {
             group.begun_ns = Some(now);
@@ -228,7 +277,7 @@ impl TxgGroups {
         Ok(Transaction::new(
             Arc::clone(self),
             txg,
-            announced,
+            estimate_bytes,
             Some(held),
         ))
     }
@@ -504,13 +553,13 @@ impl TxgGroups {
         }
     }
 
-    pub(crate) fn end(&self, txg: Txg, held: Announced) {
+    pub(crate) fn end(&self, txg: Txg, held_bytes: u64) {
         let now = self.env.clock.monotonic_ns();
         let mut state = self.state.lock();
         let group = state.group(txg);
         group.active -= 1;
         group.used_ns = now;
-        group.held.remove(held);
+        group.held_bytes = group.held_bytes.saturating_sub(held_bytes);
         let is_last = group.active == 0 && txg != state.open;
         if is_last || state.throttled > 0 {
             self.changed.notify_all();
@@ -541,8 +590,7 @@ impl SyncingTxg {
     /// A transaction for changes made while the group is being written. Never waits and delays nothing.
     #[must_use]
     pub fn transaction(&self) -> Transaction {
-        let none = Announced::default();
-        Transaction::new(Arc::clone(&self.groups), self.txg, none, None)
+        Transaction::new(Arc::clone(&self.groups), self.txg, 0, None)
     }
 }
 

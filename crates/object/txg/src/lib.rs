@@ -35,6 +35,6 @@ mod tests;
 mod transaction;
 
 pub use error::TxgError;
-pub use groups::{BeginWait, Estimate, Pause, SyncingTxg, TxgGroups, TxgRequest, UnderWay};
+pub use groups::{BeginWait, Estimate, Pause, SyncingTxg, TxgGroups, TxgRequest};
 pub use limits::DirtyLimits;
 pub use transaction::{Transaction, Unfinished};

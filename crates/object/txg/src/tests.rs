@@ -1,6 +1,4 @@
-use crate::{
-    BeginWait, DirtyLimits, Pause, Transaction, TxgError, TxgGroups, TxgRequest, UnderWay,
-};
+use crate::{BeginWait, DirtyLimits, Pause, Transaction, TxgError, TxgGroups, TxgRequest};
 use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
@@ -168,34 +166,6 @@ fn estimates_count_until_transactions_end() {
         waiter.join().unwrap().unwrap();
     });
     assert_eq!(groups.dirty_bytes(), 10);
-}
-
-#[test]
-fn large_blocks_count_by_what_they_take() {
-    let (groups, _) = groups();
-    let tx = groups
-        .begin_as(TxgRequest {
-            estimate_bytes: 500,
-            data_bytes: 300,
-            stored_bytes: 900,
-            ..TxgRequest::default()
-        })
-        .unwrap();
-    let under_way = |other_bytes, stored_bytes| UnderWay {
-        other_bytes,
-        stored_bytes,
-    };
-    assert_eq!(groups.under_way(), under_way(200, 900));
-    tx.charge(7);
-    tx.charge_blocks(10, 256);
-    tx.charge_blocks(20, 0);
-    drop(tx);
-    assert_eq!(groups.under_way(), under_way(7, 256));
-    assert_eq!(groups.dirty_bytes(), 37);
-    groups.ask(Txg(4));
-    let syncing = groups.next_to_sync(NOW).unwrap();
-    groups.synced(syncing.txg());
-    assert_eq!(groups.under_way(), UnderWay::default());
 }
 
 #[test]

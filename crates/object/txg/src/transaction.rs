@@ -1,7 +1,6 @@
 //! Transactions: each change names the transaction, and so the group, that it belongs to.
 
 use crate::TxgGroups;
-use crate::groups::Announced;
 use millpond_env::rank::Held;
 use millpond_env::sync::Arc;
 use millpond_ondisk::Txg;
@@ -18,7 +17,7 @@ use millpond_ondisk::Txg;
 pub struct Transaction {
     groups: Arc<TxgGroups>,
     txg: Txg,
-    held: Announced,
+    held_bytes: u64,
     /// `None` for changes made while the group is being written.
     rank: Option<Held>,
 }
@@ -27,13 +26,13 @@ impl Transaction {
     pub(crate) fn new(
         groups: Arc<TxgGroups>,
         txg: Txg,
-        held: Announced,
+        held_bytes: u64,
         rank: Option<Held>,
     ) -> Self {
         Self {
             groups,
             txg,
-            held,
+            held_bytes,
             rank,
         }
     }
@@ -60,14 +59,11 @@ impl Transaction {
             self.groups.charge(self.txg, bytes);
         }
     }
-    /// Records that data blocks will be written, which take `stored_bytes` with all their copies. Of these blocks,
-    /// `data_bytes` became dirty. Each block is counted once in its group, whole: further changes of it only have data
-    /// bytes.
-    pub fn charge_blocks(&self, data_bytes: u64, stored_bytes: u64) {
-        if !self.is_syncing() && data_bytes.max(stored_bytes) > 0 {
-            self.groups
-                .charge_blocks(self.txg, data_bytes, stored_bytes);
-            self.groups.charge(self.txg, data_bytes);
+    /// Adds bytes that are not in memory, but will be written with its group: all copies of the rest of a block of which a
+    /// part is dirty.
+    pub fn charge_rest(&self, bytes: u64) {
+        if !self.is_syncing() && bytes > 0 {
+            self.groups.charge_rest(self.txg, bytes);
         }
     }
 }
@@ -117,7 +113,7 @@ impl Drop for Transaction {
                 // It is unknown how many of its changes were made.
                 self.groups.ruin("a panic interrupted a change");
             }
-            self.groups.end(self.txg, self.held);
+            self.groups.end(self.txg, self.held_bytes);
         }
     }
 }

@@ -4,10 +4,13 @@ use crate::pool::{Pool, SyncMode};
 use millpond_alloc::{PoolLimit, PoolUsage, SlopShare};
 use millpond_env::sync::atomic::Ordering;
 use millpond_ondisk::Dva;
-use millpond_txg::UnderWay;
+use millpond_vdev::VdevKind;
 
 /// What a byte of changes can occupy at most: three copies, gang blocks, and RAID-Z with three parities.
 const WORST_CASE: u64 = 24;
+/// What a byte of one copy of a large block can occupy at most: gang blocks, and parity.
+const REST_WORST_CASE: u64 = 3;
+const REST_WORST_CASE_PARITY: u64 = 8;
 
 impl Pool {
     /// The number of deflated bytes of one address.
@@ -46,21 +49,25 @@ impl Pool {
         }
     }
 
-    /// The most bytes that this can occupy, of the space that datasets see.
+    /// The most bytes that data of this length can occupy, of blocks of many sectors: the copies are counted already. Parity
+    /// takes as much as three times the data in the narrowest vdevs, and pieces of gang blocks have parity of their own.
     #[must_use]
-    pub fn worst_case(&self, under_way: UnderWay) -> u64 {
-        let blocks = self
-            .store
-            .topology()
-            .tree
-            .gang_deflated_bytes(under_way.stored_bytes);
-        self.worst_case_bytes(under_way.other_bytes)
-            .saturating_add(blocks)
+    pub fn worst_case_of_rests(&self, bytes: u64) -> u64 {
+        let topology = self.store.topology();
+        let has_parity = topology.tree.tops().any(|(_, top)| {
+            let kind = &top.kind;
+            matches!(kind, VdevKind::Raidz(_) | VdevKind::Draid(_))
+        });
+        bytes.saturating_mul(match has_parity {
+            true => REST_WORST_CASE_PARITY,
+            false => REST_WORST_CASE,
+        })
     }
 
     /// The most bytes that `logical_bytes` of changes can occupy, with three copies, RAID-Z and gang
     /// blocks.
-    fn worst_case_bytes(&self, logical_bytes: u64) -> u64 {
+    #[must_use]
+    pub fn worst_case_bytes(&self, logical_bytes: u64) -> u64 {
         let topology = self.store.topology();
         let shifts = topology.tree.tops().map(|(_, top)| top.ashift.0);
         logical_bytes

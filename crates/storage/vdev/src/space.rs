@@ -88,55 +88,6 @@ impl VdevTree {
         (raw_bytes / SECTOR_BYTES).checked_mul(self.deflate_ratio(vdev)?)
     }
 
-    /// The most deflated bytes that blocks of `bytes` altogether can take anywhere in the pool: as gang blocks of the
-    /// smallest pieces. Blocks are whole sectors; each of their copies counts by itself.
-    ///
-    /// A block is halved until a piece fits. So a piece is no smaller than half of the smallest free run, and no smaller than
-    /// the smallest sector. In the worst case each two pieces have a header, each two of these headers one more, and so on.
-    /// Pieces of which a header holds three make at most three quarters of a header for each piece. Headers have two
-    /// copies.
-    #[must_use]
-    pub fn gang_deflated_bytes(&self, bytes: u64) -> u64 {
-        let (unit, worst) = self.gang_worst_case();
-        u64::try_from(u128::from(bytes.div_ceil(unit)).saturating_mul(worst)).unwrap_or(u64::MAX)
-    }
-
-    /// A piece size, and the most deflated bytes that so much of a block takes.
-    fn gang_worst_case(&self) -> (u64, u128) {
-        let tops = || {
-            let concrete = self
-                .tops()
-                .filter(|(_, top)| top.is_concrete() && !top.config.is_log);
-            concrete.filter_map(|(vdev, top)| Some((vdev, 1u64.checked_shl(top.ashift.0.into())?)))
-        };
-        let unit = tops().map(|(_, sector)| sector).min();
-        let unit = unit.unwrap_or(SECTOR_BYTES).max(SECTOR_BYTES);
-        // Sums of what a piece of one unit takes, and of its share of headers.
-        let (mut data, mut header, mut piece_min) = (0, 0, u64::MAX);
-        for (vdev, _) in tops() {
-            let run = self.min_alloc(vdev).unwrap_or(unit).max(unit);
-            // Sizes are halved in steps of the unit, which may be smaller than what the vdev can store.
-            let piece = if run > unit { run / 2 } else { run };
-            let asize = [Txg(0), Txg(u64::MAX)].map(|birth| self.asize(vdev, run, birth));
-            let asize = asize.into_iter().flatten().max().unwrap_or(run);
-            let deflated = u128::from(self.deflated(vdev, asize).unwrap_or(asize));
-            let each = deflated
-                .saturating_mul(u128::from(unit))
-                .div_ceil(u128::from(piece.max(1)));
-            data = each.max(data);
-            let asize = self.gang_header_asize(vdev).unwrap_or(run);
-            header = u128::from(self.deflated(vdev, asize).unwrap_or(asize)).max(header);
-            piece_min = piece.min(piece_min);
-        }
-        if data == 0 {
-            // Nothing can be written. Three times the bytes are more than without parity.
-            return (unit, u128::from(unit).saturating_mul(3));
-        }
-        let headers = (header.saturating_mul(3).saturating_mul(u128::from(unit)))
-            .div_ceil(u128::from(piece_min.max(1)).saturating_mul(2));
-        (unit, data.saturating_add(headers))
-    }
-
     /// The number of metaslabs of a top-level vdev. 0 for holes, missing and removed vdevs.
     #[must_use]
     pub fn metaslab_count(&self, vdev: VdevId) -> u64 {

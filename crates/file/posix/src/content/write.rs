@@ -8,8 +8,7 @@ use crate::range_lock::RangeGuard;
 use crate::settings::Caller;
 use crate::state::{Lists, NodeState};
 use crate::writing::NODE_BYTES;
-use crate::{Estimate, FileSystem, Node};
-use millpond_object::{LARGE_BLOCK_BYTES, Object};
+use crate::{FileSystem, Node};
 use millpond_sa::FileFlags;
 
 /// The maximum size of a file in bytes.
@@ -150,8 +149,8 @@ impl FileSystem {
             self.check_write_quotas(&state)?;
             let grown = self.grown_block(node, &state, end);
             let length = bytes.len() as u64;
-            let estimate = write_estimate(&node.object, start, length, grown);
-            let tx = self.begin_as(estimate)?;
+            let estimate = length + NODE_BYTES + 3 * u64::from(self.record_bytes());
+            let tx = self.begin_writing(estimate, length)?;
             let old = state;
             state.size = state.size.max(end);
             if !caller.is_privileged {
@@ -216,28 +215,6 @@ impl FileSystem {
         let grown = grown_block_bytes(block, record, state.size.max(end)).filter(|_| has_one);
         grown.and_then(|bytes| u32::try_from(bytes).ok())
     }
-}
-
-/// What writing a range dirties, when the file's only block becomes `grown` bytes long before.
-fn write_estimate(object: &Object, start: u64, length: u64, grown: Option<u32>) -> Estimate {
-    let block = grown.map_or(object.block_bytes(), u64::from);
-    // The first and the last block, whole, and what the only block held when it had another size.
-    let data = length.saturating_add(3 * block);
-    let mut estimate = Estimate {
-        bytes: data.saturating_add(NODE_BYTES),
-        written_bytes: length,
-        ..Estimate::default()
-    };
-    if block >= LARGE_BLOCK_BYTES {
-        let end = start.saturating_add(length);
-        let blocks = end.div_ceil(block).saturating_sub(start / block);
-        estimate.data_bytes = data;
-        estimate.block_bytes = blocks.saturating_mul(block);
-    }
-    if grown.is_none() {
-        estimate.dirty_txg = object.dirty_txg(start, length);
-    }
-    estimate
 }
 
 /// The new size of a file's only block when the file grows to `end` bytes; `None` if it does not change.

@@ -7,6 +7,15 @@ use crate::state::DirtyBlock;
 const _: () = assert!(BLOCK_BYTES_MAX <= u32::MAX as u64);
 
 impl Object {
+    /// Charges new bytes of a block. Its rest is not in memory, but will be written with them.
+    fn charge_part(&self, tx: &Transaction, charged: u64, rest: u64) {
+        tx.charge(charged);
+        if rest > 0 {
+            let copies = self.core.policy.read().copies.max(1);
+            tx.charge_rest(rest.saturating_mul(u64::from(copies)));
+        }
+    }
+
     /// Returns the state with this transaction's slot in place. The object is then dirty in its set.
     pub(crate) fn change(
         &self,
@@ -125,10 +134,9 @@ impl Object {
             return Err(self.refuse("content is not as long as a block"));
         }
         self.raise(shape, id.0)?;
-        let before = state.footprint(slot, id.0);
         let charged = state.put(slot, id.0, Arc::new(content));
         drop(state);
-        self.charge_block(tx, before, charged, 0);
+        tx.charge(charged);
         Ok(())
     }
 
@@ -152,10 +160,9 @@ impl Object {
         }
         self.raise(shape, id.0)?;
         let block = DirtyBlock::with_encoded(Arc::new(content), encoded);
-        let before = state.footprint(slot, id.0);
         let charged = state.put_block(slot, id.0, &block);
         drop(state);
-        self.charge_block(tx, before, charged, 0);
+        tx.charge(charged);
         Ok(())
     }
 
@@ -212,13 +219,12 @@ impl Object {
             // its txg is written, too late to report an error to the caller.
             let may_be_apart = shape.block_id_max > 0 && !shape.object_type.is_metadata();
             let is_readable = state.slots[slot].blocks.contains_key(&id);
-            let before = state.footprint(slot, id);
             if may_be_apart
                 && is_readable
                 && let Some((charged, rest)) = state.patch_parts(slot, id, start, bytes)
             {
                 drop(state);
-                self.charge_block(tx, before, charged, rest);
+                self.charge_part(tx, charged, rest);
                 return Ok(());
             }
             let mut base = Vec::new();
@@ -243,7 +249,7 @@ impl Object {
                             && let Some((charged, rest)) = state.patch_parts(slot, id, start, bytes)
                         {
                             drop(state);
-                            self.charge_block(tx, before, charged, rest);
+                            self.charge_part(tx, charged, rest);
                             return Ok(());
                         }
                         let mut content = block.bytes.to_vec();
@@ -276,7 +282,7 @@ impl Object {
             };
             let charged = state.patch(slot, id, whole, start, bytes);
             drop(state);
-            self.charge_block(tx, before, charged, 0);
+            tx.charge(charged);
             return Ok(());
         }
     }
@@ -354,22 +360,17 @@ impl Object {
                 byteswap::to_native(dnode.object_type, content)
                     .map_err(|reason| self.refuse(reason))?;
             }
-            let before = state.footprint(slot, 0);
-            let bytes_before = state.slots[slot].shape.block_bytes() as u64;
             state.reshape(slot, |shape| {
                 shape.block_sectors = sectors;
                 shape.indirect_shift = indirect_shift.unwrap_or(shape.indirect_shift);
             });
+            let mut charged = 0;
             if let Some(mut content) = content {
                 content.resize(bytes as usize, 0);
-                let charged = match state.put(slot, 0, Arc::new(content)) {
-                    0 => u64::from(bytes).saturating_sub(bytes_before),
-                    charged => charged,
-                };
-                let now = state.footprint(slot, 0);
-                drop(state);
-                self.charge_resized(tx, before, now, charged);
+                charged = state.put(slot, 0, Arc::new(content));
             }
+            drop(state);
+            tx.charge(charged);
             return Ok(());
         }
     }

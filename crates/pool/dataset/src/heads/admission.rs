@@ -70,8 +70,6 @@ struct CachedUsage {
     promised: [Vec<ObjectId>; SLOTS],
     /// Bytes of all blocks that are cloned in txgs that are not written.
     cloned: Pending,
-    /// What requests may allocate that were admitted, and whose txg is not known yet.
-    entering: u64,
 }
 
 /// The result of an admission check.
@@ -85,8 +83,6 @@ pub(crate) enum Verdict {
     OverQuota,
     /// The pool is full.
     NoSpace,
-    /// What is under way was looked up before another request was counted there. Ask again at once.
-    Stale,
 }
 
 /// A request for space.
@@ -104,8 +100,6 @@ pub(crate) struct Request {
     /// transactions and estimates of running ones. Promises stay until their txg is written, but most
     /// transactions dirty far less than they estimate.
     pub(crate) under_way_max: u64,
-    /// [`Admission::entered`] before that was looked up.
-    pub(crate) entered: u64,
 }
 
 /// The cached usage, shared with all code that changes it.
@@ -116,8 +110,6 @@ pub(crate) struct Admission {
     limits: [AtomicU64; 2],
     /// The newest txg in which a change frees space.
     freeing_txg: AtomicU64,
-    /// How many requests were admitted and are under way.
-    entered: AtomicU64,
 }
 
 impl Admission {
@@ -175,34 +167,9 @@ impl Admission {
         self.limits[usize::from(is_freeing)].load(Ordering::Relaxed)
     }
 
-    /// Checks a request of a head. An admitted one counts until the result is dropped, so that requests which
-    /// enter at the same time see each other.
-    pub(crate) fn judge(&self, head: ObjectId, request: Request) -> Result<Entering<'_>, Verdict> {
-        let mut usage = self.usage.lock();
-        let is_stale = request.entered != self.entered();
-        let uncapped = Request {
-            under_way_max: u64::MAX,
-            ..request
-        };
-        match usage.judge(head, request) {
-            Verdict::Admitted if is_stale && usage.judge(head, uncapped) != Verdict::Admitted => {
-                Err(Verdict::Stale)
-            }
-            Verdict::Admitted => {
-                let bytes = if request.is_freeing { 0 } else { request.bytes };
-                usage.entering = usage.entering.saturating_add(bytes);
-                Ok(Entering {
-                    admission: self,
-                    bytes,
-                })
-            }
-            refused => Err(refused),
-        }
-    }
-
-    /// How many requests were admitted and are under way. Ask before looking up what is under way.
-    pub(crate) fn entered(&self) -> u64 {
-        self.entered.load(Ordering::Acquire)
+    /// Checks a request of a head.
+    pub(crate) fn judge(&self, head: ObjectId, request: Request) -> Verdict {
+        self.usage.lock().judge(head, request)
     }
 
     /// Records that a change frees space in `txg`.
@@ -265,22 +232,6 @@ impl Admission {
                 directory.pending.clear(txg);
             }
         }
-    }
-}
-
-/// A request that was admitted and has made no promise yet.
-#[must_use = "it counts as long as it is held"]
-#[derive(Debug)]
-pub(crate) struct Entering<'a> {
-    admission: &'a Admission,
-    bytes: u64,
-}
-
-impl Drop for Entering<'_> {
-    fn drop(&mut self) {
-        let mut usage = self.admission.usage.lock();
-        usage.entering = usage.entering.saturating_sub(self.bytes);
-        self.admission.entered.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -364,7 +315,6 @@ impl CachedUsage {
             }
             if is_root {
                 let limit = request.pool_limit.max(1);
-                let pending = pending.saturating_add(self.entering);
                 let verdict = against(limit, directory.used, pending, 0, Verdict::NoSpace);
                 return sheltered(verdict, shelter);
             }
@@ -446,32 +396,7 @@ mod tests {
             is_freeing: false,
             pool_limit: 1000,
             under_way_max: u64::MAX,
-            entered: 0,
         }
-    }
-
-    fn verdict(admission: &Admission, head: ObjectId, request: Request) -> Verdict {
-        let entered = admission.entered();
-        let judged = admission.judge(head, Request { entered, ..request });
-        judged.map_or_else(|refused| refused, |_| Verdict::Admitted)
-    }
-
-    #[test]
-    fn requests_that_enter_at_once_see_each_other() {
-        let root = DslDirectoryPhys::default;
-        let admission = admission(500, root(), DslDatasetPhys::default(), 0, 0);
-        let first = admission.judge(HEAD, ask(600)).unwrap();
-        assert_eq!(verdict(&admission, HEAD, ask(1)), Verdict::Later);
-        let old = Request {
-            under_way_max: 0,
-            entered: admission.entered(),
-            ..ask(1)
-        };
-        admission.promise(HEAD, Txg(7), 600);
-        drop(first);
-        assert_eq!(admission.judge(HEAD, old).err(), Some(Verdict::Stale));
-        admission.settle(Txg(7));
-        assert_eq!(verdict(&admission, HEAD, ask(1)), Verdict::Admitted);
     }
 
     #[test]
@@ -483,14 +408,14 @@ mod tests {
         };
         let admission = admission(99, child, DslDatasetPhys::default(), 0, 0);
         assert_eq!(
-            verdict(&admission, HEAD, ask(500)),
+            admission.judge(HEAD, ask(500)),
             Verdict::Admitted,
             "one may overshoot"
         );
         admission.promise(HEAD, Txg(7), 500);
-        assert_eq!(verdict(&admission, HEAD, ask(1)), Verdict::Later);
+        assert_eq!(admission.judge(HEAD, ask(1)), Verdict::Later);
         admission.settle(Txg(7));
-        assert_eq!(verdict(&admission, HEAD, ask(1)), Verdict::Admitted);
+        assert_eq!(admission.judge(HEAD, ask(1)), Verdict::Admitted);
         let full = DslDirectoryPhys {
             used_bytes: 100,
             quota_bytes: 100,
@@ -498,12 +423,12 @@ mod tests {
             ..DslDirectoryPhys::default()
         };
         admission.directory_changed(ObjectId(2), &full);
-        assert_eq!(verdict(&admission, HEAD, ask(1)), Verdict::OverQuota);
+        assert_eq!(admission.judge(HEAD, ask(1)), Verdict::OverQuota);
         let freeing = Request {
             is_freeing: true,
             ..ask(1)
         };
-        assert_eq!(verdict(&admission, HEAD, freeing), Verdict::Admitted);
+        assert_eq!(admission.judge(HEAD, freeing), Verdict::Admitted);
     }
 
     #[test]
@@ -516,17 +441,17 @@ mod tests {
             0,
         );
         admission.promise(HEAD, Txg(7), 5000);
-        assert_eq!(verdict(&admission, HEAD, ask(1)), Verdict::Later);
+        assert_eq!(admission.judge(HEAD, ask(1)), Verdict::Later);
         let ended = Request {
             under_way_max: 100,
             ..ask(1)
         };
-        assert_eq!(verdict(&admission, HEAD, ended), Verdict::Admitted);
+        assert_eq!(admission.judge(HEAD, ended), Verdict::Admitted);
         let busy = Request {
             under_way_max: 600,
             ..ask(1)
         };
-        assert_eq!(verdict(&admission, HEAD, busy), Verdict::Later);
+        assert_eq!(admission.judge(HEAD, busy), Verdict::Later);
     }
 
     #[test]
@@ -538,37 +463,37 @@ mod tests {
             ..DslDirectoryPhys::default()
         };
         let reserved = admission(1000, child, DslDatasetPhys::default(), 0, 0);
-        assert_eq!(verdict(&reserved, HEAD, ask(500)), Verdict::Admitted);
+        assert_eq!(reserved.judge(HEAD, ask(500)), Verdict::Admitted);
         assert_eq!(
-            verdict(&reserved, HEAD, ask(591)),
+            reserved.judge(HEAD, ask(591)),
             Verdict::Admitted,
             "the last may overshoot"
         );
         reserved.promise(HEAD, Txg(7), 500);
-        assert_eq!(verdict(&reserved, HEAD, ask(90)), Verdict::Admitted);
-        assert_eq!(verdict(&reserved, HEAD, ask(91)), Verdict::Later);
+        assert_eq!(reserved.judge(HEAD, ask(90)), Verdict::Admitted);
+        assert_eq!(reserved.judge(HEAD, ask(91)), Verdict::Later);
         let full = DslDirectoryPhys {
             used_bytes: 600,
             reserved_bytes: 600,
             ..DslDirectoryPhys::default()
         };
         let used_up = admission(1000, full, DslDatasetPhys::default(), 0, 0);
-        assert_eq!(verdict(&used_up, HEAD, ask(1)), Verdict::NoSpace);
+        assert_eq!(used_up.judge(HEAD, ask(1)), Verdict::NoSpace);
         let head = DslDatasetPhys {
             unique_bytes: 5,
             ..DslDatasetPhys::default()
         };
         let ref_reserved = admission(1000, DslDirectoryPhys::default(), head, 0, 50);
-        assert_eq!(verdict(&ref_reserved, HEAD, ask(45)), Verdict::Admitted);
-        assert_eq!(verdict(&ref_reserved, HEAD, ask(46)), Verdict::Admitted);
+        assert_eq!(ref_reserved.judge(HEAD, ask(45)), Verdict::Admitted);
+        assert_eq!(ref_reserved.judge(HEAD, ask(46)), Verdict::Admitted);
         ref_reserved.promise(HEAD, Txg(7), 40);
-        assert_eq!(verdict(&ref_reserved, HEAD, ask(6)), Verdict::Later);
+        assert_eq!(ref_reserved.judge(HEAD, ask(6)), Verdict::Later);
         let head = DslDatasetPhys {
             unique_bytes: 50,
             ..DslDatasetPhys::default()
         };
         let used_up = admission(1000, DslDirectoryPhys::default(), head, 0, 50);
-        assert_eq!(verdict(&used_up, HEAD, ask(1)), Verdict::NoSpace);
+        assert_eq!(used_up.judge(HEAD, ask(1)), Verdict::NoSpace);
     }
 
     #[test]
@@ -577,8 +502,13 @@ mod tests {
             referenced_bytes: 70,
             ..DslDatasetPhys::default()
         };
-        let limited = |quota| admission(0, DslDirectoryPhys::default(), head.clone(), quota, 0);
-        assert_eq!(verdict(&limited(70), HEAD, ask(1)), Verdict::OverQuota);
-        assert_eq!(verdict(&limited(71), HEAD, ask(1)), Verdict::Admitted);
+        assert_eq!(
+            admission(0, DslDirectoryPhys::default(), head.clone(), 70, 0).judge(HEAD, ask(1)),
+            Verdict::OverQuota
+        );
+        assert_eq!(
+            admission(0, DslDirectoryPhys::default(), head, 71, 0).judge(HEAD, ask(1)),
+            Verdict::Admitted
+        );
     }
 }

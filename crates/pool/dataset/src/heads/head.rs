@@ -13,7 +13,7 @@ use millpond_object::ObjectSet;
 use millpond_ondisk::{ObjectId, ObjectSetKind, Txg};
 use millpond_pool::Pool;
 use millpond_txg::Estimate;
-use millpond_txg::{BeginWait, Transaction, TxgRequest, UnderWay};
+use millpond_txg::{BeginWait, Transaction, TxgRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Heads with changes, by txg.
@@ -159,19 +159,10 @@ impl HeadDataset {
     /// [`Refusal::OverQuota`], [`Refusal::NoSpace`], or an error if the pool is suspended.
     pub fn begin(&self, estimate: Estimate) -> Result<Transaction, DatasetError> {
         let pool = self.pool()?;
-        if let Some(tx) = self.begin_in_dirty_txg(&pool, &estimate)? {
-            return Ok(tx);
-        }
-        let copies = u64::from(self.set.copies());
-        let promised = UnderWay {
-            other_bytes: estimate.bytes.saturating_sub(estimate.data_bytes),
-            stored_bytes: estimate.block_bytes.saturating_mul(copies),
-        };
         let mut request = Request {
-            bytes: (pool.worst_case(promised)).saturating_add(estimate.cloned_bytes),
+            bytes: (pool.worst_case_bytes(estimate.bytes)).saturating_add(estimate.cloned_bytes),
             cloned_bytes: estimate.cloned_bytes,
             under_way_max: 0,
-            entered: 0,
             is_freeing: estimate.is_freeing,
             pool_limit: 0,
         };
@@ -179,16 +170,16 @@ impl HeadDataset {
             BeginWait::Never => 0,
             _ => RETRIES_MAX,
         };
-        let entering = loop {
+        loop {
             request.pool_limit = self.admission.limit(estimate.is_freeing);
-            request.entered = self.admission.entered();
-            request.under_way_max = (pool.worst_case(pool.groups().under_way()))
+            request.under_way_max = pool
+                .worst_case_bytes(pool.groups().dirty_bytes())
+                .saturating_add(pool.worst_case_of_rests(pool.groups().rest_bytes()))
                 .saturating_add(self.admission.cloned_bytes());
             let why = match self.admission.judge(self.id, request) {
-                Ok(entering) => break entering,
-                Err(Verdict::Admitted | Verdict::Stale) => continue,
+                Verdict::Admitted => break,
                 // The space of removed files becomes available when their txg is written.
-                Err(Verdict::NoSpace | Verdict::OverQuota)
+                Verdict::NoSpace | Verdict::OverQuota
                     if retries > 0 && self.admission.is_freeing(pool.groups().synced_txg()) =>
                 {
                     mark::hit("space-known-after-frees");
@@ -196,27 +187,25 @@ impl HeadDataset {
                     pool.sync()?;
                     continue;
                 }
-                Err(Verdict::Later) if retries > 0 => {
+                Verdict::Later if retries > 0 => {
                     mark::hit("space-known-after-txg");
                     retries -= 1;
                     pool.sync()?;
                     continue;
                 }
-                Err(Verdict::Later | Verdict::NoSpace) => {
+                Verdict::Later | Verdict::NoSpace => {
                     mark::hit("pool-full");
                     Refusal::NoSpace
                 }
-                Err(Verdict::OverQuota) => {
+                Verdict::OverQuota => {
                     mark::hit("quota-full");
                     Refusal::OverQuota
                 }
             };
             return Err(Refusal::error(&format!("dataset {}", self.id), why));
-        };
+        }
         let tx = pool.begin_as(TxgRequest {
             estimate_bytes: estimate.bytes,
-            data_bytes: estimate.data_bytes,
-            stored_bytes: promised.stored_bytes,
             written_bytes: estimate.written_bytes,
             freed_blocks: estimate.freed_blocks,
             wait: estimate.wait,
@@ -227,36 +216,8 @@ impl HeadDataset {
         } else if estimate.bytes > 0 {
             self.admission.note_freeing(tx.txg());
         }
-        drop(entering);
         self.mark(tx.txg());
         Ok(tx)
-    }
-
-    /// Starts a transaction that takes no further space, because its blocks are written in the open txg already. `None`
-    /// if they are not, or no more.
-    fn begin_in_dirty_txg(
-        &self,
-        pool: &Pool,
-        estimate: &Estimate,
-    ) -> Result<Option<Transaction>, DatasetError> {
-        let is_open = |txg: &Txg| *txg == pool.groups().open_txg();
-        let Some(txg) = estimate.dirty_txg.filter(is_open) else {
-            return Ok(None);
-        };
-        let tx = pool.begin_as(TxgRequest {
-            estimate_bytes: estimate.bytes,
-            data_bytes: estimate.data_bytes,
-            written_bytes: estimate.written_bytes,
-            wait: estimate.wait,
-            ..TxgRequest::default()
-        })?;
-        // The txg may have closed meanwhile. Nothing was changed in the other one.
-        if tx.txg() != txg {
-            return Ok(None);
-        }
-        mark::hit("blocks-dirty-already");
-        self.mark(txg);
-        Ok(Some(tx))
     }
 
     /// Records that the dataset changes in `txg`.

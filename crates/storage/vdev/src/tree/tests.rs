@@ -496,32 +496,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn the_worst_case_of_gang_blocks_follows_the_geometry() {
-    let mib = |tree: VdevTree| tree.gang_deflated_bytes(1 << 20) as f64 / f64::from(1 << 20);
-    let leaves = |count: u64| (21..21 + count).map(leaf).collect::<Vec<_>>();
-    let of = |tops| mib(pool(tops).unwrap());
-    assert_eq!(of(vec![top(leaf(10))]), 2.5);
-    let mirror = top(over(VdevType::Mirror, 20, leaves(2)));
-    assert_eq!(of(vec![mirror]), 2.5);
-    // A sector with its parity takes two of three sectors, of a space that counts for two thirds.
-    let narrow = of(vec![raidz(20, Some(1), leaves(3))]);
-    assert!((3.3..3.4).contains(&narrow), "{narrow}");
-    // Four sectors, of a space that counts for nearly three quarters.
-    let wide = of(vec![raidz(20, Some(3), leaves(12))]);
-    assert!((7.0..7.5).contains(&wide), "{wide}");
-    let both = of(vec![top(leaf(10)), raidz(20, Some(3), leaves(12))]);
-    assert_eq!(both, wide);
-    let log = VdevConfig {
-        is_log: true,
-        ..raidz(20, Some(3), leaves(12))
-    };
-    assert_eq!(of(vec![top(leaf(10)), log]), 2.5);
-    // A smaller sector beside: pieces need not be whole sectors of the larger one.
-    let small = VdevConfig {
-        ashift: 9,
-        ..leaf(11)
-    };
-    assert!(of(vec![top(leaf(10)), small]) > 2.5);
-}
