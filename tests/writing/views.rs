@@ -10,8 +10,8 @@ use millpond_engine::{Caller, NewLayout, Pool, Symlinks, WriteAt};
 use millpond_env::mark;
 use millpond_pool::import::VdevState;
 use millpond_pool::{AttachKind, NewVdevOptions, PoolError};
+use millpond_sim::World;
 use millpond_sim::noise;
-use millpond_sim::{PowerCut, World};
 use millpond_verify::Problem;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,59 +195,6 @@ fn writers_get_the_space_that_views_and_earlier_txgs_hold_back() {
         let mut found = vec![0; 512];
         node.read(0, &mut found).unwrap();
         assert!(found == noise(12, 512));
-    }
-}
-
-/// What `touch` wrote last, in each record.
-fn touched(view: &millpond_engine::View, seed: u64, bytes: usize) {
-    let files = view.dataset("tank").unwrap().file_system().unwrap();
-    let node = files.resolve(b"file0", Symlinks::Keep).unwrap();
-    for at in (0..bytes as u64).step_by(128 << 10) {
-        let mut found = vec![0; 512];
-        node.read(at, &mut found).unwrap();
-        assert!(found == noise(seed ^ at, 512), "byte {at} of change {seed}");
-    }
-}
-
-/// There is enough space at the end of each txg, and not enough for the whole next one.
-#[test]
-fn a_txg_gets_the_space_of_earlier_txgs_before_its_end_and_none_of_its_own() {
-    const BYTES: usize = 260 << 20;
-    let _mark = mark::expect("freed-space-needed-at-once");
-    for has_view in [false, true] {
-        let world = World::new(75);
-        let pool = sim::create(&world, &[(NewLayout::Single, 1)], 1030);
-        let files = pool.file_system("tank").unwrap();
-        let node = create(&files, "file0").unwrap();
-        for at in (0..BYTES).step_by(1 << 20) {
-            let place = WriteAt::Offset(at as u64);
-            let content = noise(at as u64, 1 << 20);
-            files
-                .write(&Caller::root(), &node, place, &content)
-                .unwrap();
-        }
-        pool.sync().unwrap();
-        pool.sync().unwrap();
-        let view = has_view.then(|| pool.committed().unwrap());
-        for seed in 1..=2 {
-            world.forget();
-            touch(&pool, seed, BYTES);
-        }
-        if let Some(view) = &view {
-            view.inner().check_not_expired().expect("there was space");
-        }
-        world.forget();
-        touch(&pool, 3, BYTES);
-        if let Some(view) = view {
-            (view.inner().check_not_expired()).expect_err("space was needed");
-        }
-        touched(&pool.committed().unwrap(), 3, BYTES);
-        // Before the commit, nothing is lost of what it replaces.
-        let count = world.recorded();
-        for cut in [count / 2, count * 99 / 100] {
-            let reborn = world.reborn(cut, &PowerCut::EverythingWritten);
-            touched(&sim::read(&reborn).unwrap(), 2, BYTES);
-        }
     }
 }
 

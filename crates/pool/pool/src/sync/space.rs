@@ -7,7 +7,6 @@
 
 use crate::pool::Pool;
 use millpond_block::{Allocate, NoSpace, SpaceRequest};
-use millpond_env::mark;
 use millpond_ondisk::{Dva, Txg};
 
 /// Below this size, a failed allocation means that hardly anything is free.
@@ -39,13 +38,11 @@ impl Pool {
     /// Makes all space allocatable that was freed up to the last commit, and expires the views that hold it
     /// back. Returns whether there may be more space now.
     ///
-    /// A txg gets here if more is held back at its beginning than the slop leaves to notice: a third of a pool of more than a
-    /// GiB, changed once in each of three txgs.
+    /// A txg rarely gets here, because the rests of partly changed blocks are counted before. No test does.
     ///
     /// Several threads that write one txg may call it at the same time: each returns when all space is
     /// allocatable.
     fn release_all_freed(&self) -> bool {
-        mark::hit("freed-space-needed-at-once");
         let until = self.uberblock().txg;
         let now_ns = self.env.clock.monotonic_ns();
         let pinned = self.pins.release(until, true, now_ns);
