@@ -59,11 +59,15 @@ impl DirtyTimeLog {
     /// Whether the leaf cannot have an uberblock of this txg: another system used its device meanwhile, and may have freed and
     /// overwritten blocks that the pool still has.
     ///
-    /// The first writes that failed may have been those of txgs under way. Of a leaf that misses everything nothing follows.
+    /// The txgs under way when the leaf went away, or came back, may have left their uberblocks: blocks of them are missing all
+    /// the same. Of a leaf that misses everything nothing follows.
     pub(crate) fn rules_out(&self, txg: Txg) -> bool {
         const UNDER_WAY: u64 = 3;
         let mut partial = self.ranges.iter().filter(|range| range.start > FIRST_TXG);
-        partial.any(|range| (range.start.saturating_add(UNDER_WAY)..range.end).contains(&txg.0))
+        partial.any(|range| {
+            let (start, end) = (range.start.saturating_add(UNDER_WAY), range.end);
+            (start..end.saturating_sub(UNDER_WAY)).contains(&txg.0)
+        })
     }
     /// Adds a range; returns whether it contained any new txg.
     pub(crate) fn add(&mut self, range: Range<u64>) -> bool {
@@ -535,8 +539,8 @@ mod tests {
     #[test]
     fn a_leaf_has_no_uberblocks_of_what_it_missed() {
         let missed = DirtyTimeLog::stored(&[FIRST_TXG..6, 20..90]);
-        let ruled_out = [19, 22, 23, 89, 90].map(|txg| missed.rules_out(Txg(txg)));
-        assert_eq!(ruled_out, [false, false, true, true, false]);
+        let ruled_out = [19, 22, 23, 86, 87, 90].map(|txg| missed.rules_out(Txg(txg)));
+        assert_eq!(ruled_out, [false, false, true, true, false, false]);
         assert!(!DirtyTimeLog::stored(&[FIRST_TXG..90, 95..96]).rules_out(Txg(50)));
     }
 
