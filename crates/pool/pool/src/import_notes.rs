@@ -1,20 +1,20 @@
-//! Tells what an import is doing.
+//! The steps of an import, for those who watch it.
 
 use millpond_env::sync::Arc;
 use std::fmt;
 
-/// Is told each step of an import that may take long, before it begins. The default tells nobody.
+/// A callback for the steps of an import that may take long. By default there is none.
 #[derive(Clone, Default)]
 pub struct ImportNotes(Option<Arc<OnStep>>);
 
 type OnStep = dyn Fn(&str) + Send + Sync;
 
 impl ImportNotes {
-    /// Calls `each` with each step. It must not wait for the import.
+    /// `each` is called before each step. It must not wait for the import.
     pub fn new(each: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(each)))
     }
-    /// Tells a step.
+    /// Reports a step that begins.
     pub fn note(&self, step: &str) {
         if let Some(each) = &self.0 {
             each(step);

@@ -81,7 +81,7 @@ pub struct WriteOptions {
     /// That the pool was watched already ([`PoolCandidate::watch_activity`]). Otherwise opening watches it, if another system
     /// with `multihost` may have it.
     pub watched: Option<WatchedPool>,
-    /// Is told what opening does.
+    /// Gets the steps of opening.
     pub notes: ImportNotes,
 }
 
