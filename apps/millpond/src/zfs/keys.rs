@@ -6,7 +6,7 @@ use super::lookup::{self, heads, pool_of, text};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use millpond_control::{
-    DatasetChange, DatasetInfo, DatasetQuery, KeyProblem, PoolChange, Secret, Value,
+    DatasetChange, DatasetInfo, DatasetQuery, KeyProblem, PoolChange, Secret, Value, lost_root_text,
 };
 use millpond_engine::{KeyFormat, is_key_location};
 
@@ -251,10 +251,7 @@ fn format_in(info: &DatasetInfo) -> KeyFormat {
 fn check_root(info: &DatasetInfo, done: &str) -> Result<(), String> {
     let name = &info.name;
     match root_of(info) {
-        None if format_in(info) != KeyFormat::None => Err(format!(
-            "The encryption root of '{name}' no longer exists. A raw copy ('zfs send -w') can be opened with the key that \
-             this root had."
-        )),
+        None if format_in(info) != KeyFormat::None => Err(lost_root_text(name)),
         None => Err(format!("'{name}' is not encrypted.")),
         Some(root) if root != name => Err(format!(
             "Keys must be {done} for encryption root of '{name}' ({root})."

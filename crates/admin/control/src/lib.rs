@@ -56,6 +56,7 @@ pub use import_progress::ImportProgress;
 pub use millpond_dataset::properties::{OwnerKind, OwnerSpace, ResumeToken};
 pub use millpond_dataset::{
     PERMISSIONS, PermissionGrant, PermissionSubject, is_permission, is_permission_set,
+    lost_root_text,
 };
 pub use millpond_ondisk::dsl::{PermissionHolder, PermissionReach};
 pub use millpond_ondisk::{FEATURES, Feature, FeatureFlags, PoolVersion};

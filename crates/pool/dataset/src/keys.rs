@@ -59,6 +59,15 @@ impl MosView<'_> {
     }
 }
 
+/// What is wrong with a dataset whose encryption root no longer exists, and what helps.
+#[must_use]
+pub fn lost_root_text(dataset: &str) -> String {
+    format!(
+        "The encryption root of '{dataset}' no longer exists. A raw copy ('zfs send -w') can be opened with the key that this \
+         root had."
+    )
+}
+
 impl Directory {
     /// Reads the wrapped keys of an encrypted dataset; `None` if it is not encrypted.
     ///
@@ -97,11 +106,7 @@ impl Directory {
         };
         match self.root_named_by(&key)? {
             Some(root) => Ok(Some(root)),
-            None => Err(self.key_error(format!(
-                "The encryption root of '{}' no longer exists. A raw copy ('zfs send -w') can be opened with the key that \
-                 this root had.",
-                self.name()
-            ))),
+            None => Err(self.key_error(lost_root_text(self.name()))),
         }
     }
 

@@ -36,6 +36,7 @@ pub use heads::lending::InUse;
 pub use heads::log::{HeadLog, LogTrim, OtherLog, header_words};
 pub use heads::settings::Settings;
 pub use key_ring::KeyRing;
+pub use keys::lost_root_text;
 pub use millpond_crypt::{CryptError, CryptKey, DatasetKey, KeyFormat, WrappingKey};
 pub use millpond_txg::Estimate;
 pub use name::{DatasetName, NAME_BYTES_MAX, NameTail};
