@@ -1,21 +1,19 @@
 //! The search for pools.
 
 use crate::Error;
-use millpond_device::DeviceError;
+use millpond_device::{DeviceError, open_regular};
 use millpond_nvlist::NvList;
 use millpond_pool::import::{
     Found, PoolCandidate, ScanOptions, cached_pools, find_pools, leaf_paths, pool_from_config, scan,
 };
-use rustix::fs::OFlags;
 use std::collections::BTreeSet;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The largest cache file that is read, in bytes. This is enough for thousands of pools.
 const CACHE_FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Reads a cache file. Only a regular file is opened: a pipe would block, and the opening of a device can have effects.
+/// Reads a cache file, which must be a regular file.
 ///
 /// # Errors
 /// If the file cannot be read, is not a regular file, or is larger than 64 MiB.
@@ -24,21 +22,11 @@ pub fn read_cache_file(path: &Path) -> Result<Vec<u8>, Error> {
         path: path.to_owned(),
         reason,
     };
-    let not_regular = || Error::CacheFileKind {
-        path: path.to_owned(),
-    };
     let failed = |error: std::io::Error| fail(error.to_string());
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(not_regular());
-    }
-    // It may have been replaced since.
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.read(true).custom_flags(flags).open(path);
-    let file = file.map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(not_regular());
-    }
+    let file = open_regular(path).map_err(failed)?;
+    let file = file.ok_or_else(|| Error::CacheFileKind {
+        path: path.to_owned(),
+    })?;
     let mut bytes = vec![];
     file.take(CACHE_FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)

@@ -1,10 +1,9 @@
 //! Encryption keys in files.
 
 use millpond_control::KEY_BYTES_MAX;
-use rustix::fs::OFlags;
-use std::fs::{File, OpenOptions};
+use millpond_device::open_regular;
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -14,19 +13,9 @@ use zeroize::Zeroizing;
 /// # Errors
 /// If the file cannot be read, is not a regular file, or is longer than [`KEY_BYTES_MAX`].
 pub fn read_key_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let file = open_regular(path)?;
     let no_file = || io::Error::other("a key is read from a regular file only");
-    // Checked before opening, because opening a device can have side effects.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(no_file());
-    }
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(no_file());
-    }
+    let mut file = file.ok_or_else(no_file)?;
     read_key(&mut file)
 }
 

@@ -24,6 +24,7 @@ mod partition;
 // ioctls without a safe wrapper.
 #[allow(unsafe_code)]
 mod project;
+mod regular;
 // An ioctl without a safe wrapper.
 #[allow(unsafe_code)]
 mod rewrite;
@@ -46,6 +47,7 @@ pub use gpt::{GptError, GptPartition, read_gpt};
 pub use memory::MemoryDevice;
 pub use partition::PartitionDevice;
 pub use project::FileProject;
+pub use regular::open_regular;
 pub use rewrite::RewriteRange;
 pub use ring::is_permitted as ring_is_permitted;
 pub use runs::{RUN_BYTES_MAX, next_run};

@@ -3,13 +3,11 @@
 //! The value may come from an untrusted pool.
 
 use millpond_control::{FeatureFileError, FeatureFileProblem, RequestedFeatures};
+use millpond_device::open_regular;
 use millpond_ondisk::Feature;
 use millpond_pool::properties::compatibility::{NAMES_BYTES_MAX, known_set, listed};
-use rustix::fs::OFlags;
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Where the administrator keeps feature sets. It comes first.
@@ -85,30 +83,21 @@ fn read_set(name: &str) -> Result<Vec<String>, FeatureFileProblem> {
     Ok(known.into_iter().map(str::to_owned).collect())
 }
 
-/// The words in a file, in order; `None` if there is no such file. Does not wait for pipes, and opens no device.
+/// The words in a regular file, in order; `None` if there is no such file.
 fn read_file(path: &Path) -> Result<Option<Vec<String>>, FeatureFileProblem> {
     let unreadable = |error: std::io::Error| FeatureFileProblem::Unreadable(error.to_string());
-    // Checked before opening, because opening a device can have side effects.
-    match std::fs::metadata(path) {
+    let file = match open_regular(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(unreadable(error)),
-        Ok(metadata) if !metadata.is_file() => return Err(FeatureFileProblem::NotAFile),
-        Ok(_) => {}
-    }
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(flags).open(path);
-    let file = file.map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(FeatureFileProblem::NotAFile);
-    }
+        opened => opened.map_err(unreadable)?,
+    };
+    let file = file.ok_or(FeatureFileProblem::NotAFile)?;
+    let length = file.metadata().map_err(unreadable)?.len();
     let mut bytes = vec![];
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     read.map_err(unreadable)?;
     let size = bytes.len() as u64;
     if size == 0 || size > FILE_BYTES_MAX {
-        let bytes = metadata.len().max(size);
+        let bytes = length.max(size);
         return Err(FeatureFileProblem::Size { bytes });
     }
     let text = String::from_utf8(bytes).map_err(|_| FeatureFileProblem::NotText)?;
