@@ -2,8 +2,8 @@
 //!
 //! [`Device`] is the interface at which the simulator, fault injection and crash recording plug in. It has
 //! six required methods; all others have default implementations. This crate also contains the real devices
-//! (image files, block devices, partitions of whole-disk images) and the search for them. It contains no
-//! ZFS structure.
+//! (image files, block devices, partitions of whole-disk images), the search for them, and the careful opening of other
+//! files that a pool names. It contains no ZFS structure.
 #![deny(unsafe_code)]
 
 use std::fmt;
