@@ -37,7 +37,8 @@ impl OpenOptions {
     }
 
     /// Opens the pool for writing even if another system used it last and did not export it. If that system
-    /// still uses it, the pool is destroyed.
+    /// still uses it, the pool is destroyed. Also opens a pool in which an older copy takes the place of a device
+    /// without redundancy. Writing then damages it further.
     #[must_use]
     pub fn force(mut self, force: bool) -> Self {
         self.force = force;
@@ -104,6 +105,7 @@ impl OpenOptions {
         let candidate = millpond_engine::Pool::find(&search, name)?;
         if !self.force {
             refuse_used_elsewhere(&candidate)?;
+            self.refuse_older(&candidate)?;
         }
         let pool = millpond_engine::Pool::open_candidate(
             &Env::real(),
@@ -112,6 +114,17 @@ impl OpenOptions {
             &writing(),
         )?;
         Ok(Pool::of_open(pool))
+    }
+
+    fn refuse_older(&self, candidate: &PoolCandidate) -> Result<(), Error> {
+        let until = match self.reading.rewind {
+            Rewind::ToTxg(txg) => Some(txg),
+            _ => None,
+        };
+        match candidate.why_older(until) {
+            None => Ok(()),
+            Some(why) => Err(Error::new(ErrorKind::ReadOnly, why).about(&candidate.name)),
+        }
     }
 }
 

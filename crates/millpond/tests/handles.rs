@@ -217,3 +217,28 @@ fn files_of_a_pool_share_what_is_copied_between_them() {
     pool.sync().unwrap();
     assert_eq!(other.read("copy").unwrap(), bytes);
 }
+
+#[test]
+fn a_pool_with_an_older_copy_is_written_to_only_by_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let [first, second] = ["a", "b"].map(|name| {
+        let below = folder.path().join(name);
+        std::fs::create_dir(&below).unwrap();
+        image(&below)
+    });
+    let pool = PoolBuilder::new("tank").single(&first).single(&second);
+    pool.create().unwrap().export().unwrap();
+    let open = || OpenOptions::new().search(&first).search(&second);
+    let copy = folder.path().join("copy");
+    std::fs::copy(&second, &copy).unwrap();
+    for _ in 0..3 {
+        let pool = open().write(true).open("tank").unwrap();
+        pool.file_system("tank").unwrap().write("f", "x").unwrap();
+        pool.export().unwrap();
+    }
+    std::fs::copy(&copy, &second).unwrap();
+    assert_eq!(kind(open().write(true).open("tank")), ErrorKind::ReadOnly);
+    open().open("tank").unwrap();
+    let forced = open().write(true).force(true);
+    forced.open("tank").unwrap();
+}

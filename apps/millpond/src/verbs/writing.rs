@@ -39,7 +39,8 @@ pub enum Opened {
 impl<'g> WritePools<'g> {
     /// Creates an empty set.
     ///
-    /// A pool that another system used last and did not export is opened only if `takes_foreign`.
+    /// A pool that another system used last and did not export, or that has older copies of devices, is opened only if
+    /// `takes_foreign`.
     pub fn new(global: &'g Global, takes_foreign: bool) -> Self {
         Self {
             global,
@@ -78,6 +79,11 @@ impl<'g> WritePools<'g> {
                 "'{called}' was last used by another system ({host}, hostid {:x}) and not exported\n\
                  --force-import takes it, if you know that the other system does not use it any more",
                 found.hostid
+            )));
+        }
+        if let Some(why) = found.why_older(None).filter(|_| !self.takes_foreign) {
+            return Err(refused(format!(
+                "'{called}' can only be read: {why}\n--force-import writes to it all the same"
             )));
         }
         let writing = WriteOptions {

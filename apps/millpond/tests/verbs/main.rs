@@ -5,6 +5,7 @@ mod golden;
 mod host_tree;
 mod into;
 mod messages;
+mod older;
 mod past;
 mod plan;
 mod prompt;

@@ -17,7 +17,7 @@ use millpond_ondisk::{Guid, Txg};
 use millpond_pool::OpenError;
 use millpond_pool::import::{
     ActivityCheck, ActivitySettings, ImportCondition, PoolCandidate, PoolState, Rewind,
-    ScanOptions, leaf_paths, older_tops_text,
+    ScanOptions, leaf_paths,
 };
 use millpond_pool::{HistoryCommand, Opening, WatchedPool};
 use std::collections::BTreeMap;
@@ -362,10 +362,9 @@ impl ImportedPools {
                 _ => {}
             }
         }
-        let older = candidate.older_tops(allowed.until);
-        match older.is_empty() || allowed.may_be_older {
-            true => Ok(()),
-            false => Err(ImportError::OlderVdevs(older_tops_text(&older))),
+        match candidate.why_older(allowed.until) {
+            Some(why) if !allowed.may_be_older => Err(ImportError::OlderVdevs(why)),
+            _ => Ok(()),
         }
     }
 }

@@ -22,7 +22,7 @@ use millpond_env::Env;
 use millpond_ondisk::Feature;
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{RemovalPhase, RemovalPhys, ScanPhase, ScanPhys};
-use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState, older_tops_text};
+use millpond_pool::import::{ImportCondition, PoolCandidate, PoolState};
 use millpond_pool::{ScanPass, is_enabled_by_default};
 
 /// The pool part of a dataset's name.
@@ -525,7 +525,6 @@ fn importable_one(
         .newest()
         .map_or(0, |found| found.uberblock.timestamp_s);
     let copies = candidate.undecided_copies();
-    let older = candidate.older_tops(None);
     ImportablePool {
         info,
         is_destroyed: candidate.state == PoolState::Destroyed,
@@ -536,7 +535,7 @@ fn importable_one(
             time_s,
         }),
         copies: (!copies.is_empty()).then(|| millpond_pool::copies_text(&copies)),
-        older: (!older.is_empty()).then(|| older_tops_text(&older)),
+        older: candidate.why_older(None),
     }
 }
 

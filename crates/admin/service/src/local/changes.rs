@@ -69,6 +69,9 @@ impl LocalChanges {
             let hostname = other.map(str::to_owned);
             return Err(ChangeError::InUseElsewhere { hostname });
         }
+        if let Some(why) = candidate.why_older(None) {
+            return Err(ChangeError::ReadOnlyPool(why));
+        }
         let was_exported = candidate.state == PoolState::Exported;
         let options = OpenOptions::default();
         let opened = Pool::open_candidate(&Env::real(), &candidate, &options, &self.writing());

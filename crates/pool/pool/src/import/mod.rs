@@ -41,7 +41,7 @@ pub use condition::{ImportCondition, READ_FEATURES};
 pub use health::{VdevAux, VdevState};
 pub(crate) use label::is_region_intact;
 pub use label::{LabelFault, LeafLabel, LeafState, read_boot_environment, read_labels};
-pub use older_tops::{OlderTop, older_tops_text};
+pub use older_tops::OlderTop;
 pub use pools::{PoolCandidate, PoolState, find_pools, pool_from_config};
 pub use scan::{Found, FoundLeaf, LabelFaults, ScanOptions, scan, scan_devices};
 pub use uberblocks::{FoundUberblock, Rewind, RewindError, UberblockPlace, read_uberblocks};

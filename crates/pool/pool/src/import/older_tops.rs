@@ -118,11 +118,17 @@ impl PoolCandidate {
             })
             .collect()
     }
+
+    /// What is wrong with a pool that has such vdevs, and what helps: it should not be opened for writing. `None` if it has
+    /// none.
+    #[must_use]
+    pub fn why_older(&self, until: Option<Txg>) -> Option<String> {
+        let older = self.older_tops(until);
+        (!older.is_empty()).then(|| text_of(&older))
+    }
 }
 
-/// What is wrong with a pool that has such vdevs, and what helps.
-#[must_use]
-pub fn older_tops_text(tops: &[OlderTop]) -> String {
+fn text_of(tops: &[OlderTop]) -> String {
     let tops: Vec<String> = tops.iter().map(one_text).collect();
     format!(
         "{}; older copies of these devices are in their place, or they were put back to older contents, and what was written to them since is \

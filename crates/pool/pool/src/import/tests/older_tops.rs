@@ -66,7 +66,7 @@ fn the_text_tells_which_device_is_how_old() {
         single(0, 2, 5, &[5, 7, 9, 12 + 86_400 * 3]),
         single(1, 2, 5, &[5, 7]),
     ]);
-    let text = older_tops_text(&pool.older_tops(None));
+    let text = pool.why_older(None).unwrap();
     let told = "/dev/d12 ended at txg 7 and the pool at txg 259212, 3 days older; ";
     assert!(text.starts_with(told), "{text}");
 }
