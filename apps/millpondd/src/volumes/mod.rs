@@ -82,11 +82,12 @@ impl Volumes {
             return None;
         }
         let tag = tag_of(state)?;
+        let links = DeviceLinks::new(Path::new(LINKS), &tag);
+        // Once a device is detached, another program can get its number. No link may lead to it then.
+        links.clear_left();
         for number in clear_left(&tag) {
             tracing::info!("loop{number} of a killed daemon is detached");
         }
-        let links = DeviceLinks::new(Path::new(LINKS), &tag);
-        links.clear_left();
         Some(Maker { tag, links })
     }
 
