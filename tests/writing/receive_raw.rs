@@ -317,3 +317,47 @@ fn an_interrupted_raw_receive_goes_on() {
     drop(view);
     finish(&world, pool, "resumed");
 }
+
+/// A raw increment frees the only object of a block of dnodes, and writes another object into the same block.
+#[test]
+fn a_freed_object_is_followed_by_another_in_its_block_of_dnodes() {
+    const DNODES_OF_BLOCK: u64 = 32;
+    let world = World::new(741);
+    let pool = pool_on(&world, &[(Single, 1)]);
+    root(
+        &world,
+        &pool,
+        "tank/e",
+        "aes-256-gcm",
+        &[("dnodesize", "legacy"), ("xattr", "sa")],
+    );
+    let files = pool.file_system("tank/e").unwrap();
+    let directory = files.root().unwrap();
+    // The file that is the object with this offset in its block of dnodes.
+    let keep = |offset: u64, kept: &str| {
+        for number in 0..200 {
+            let name = format!("{kept}{number}");
+            let object = make(&files, &name, &prose(5, 3000)).id().0;
+            if object % DNODES_OF_BLOCK == offset {
+                return (name, object);
+            }
+            files.unlink(&directory, name.as_bytes()).unwrap();
+        }
+        panic!("no object has this number");
+    };
+    let (first, object) = keep(0, "first");
+    pool.datasets().snapshot(&["tank/e@a"], &[]).unwrap();
+    let (_, next) = keep(1, "second");
+    assert_eq!(object / DNODES_OF_BLOCK, next / DNODES_OF_BLOCK);
+    files.unlink(&directory, first.as_bytes()).unwrap();
+    drop((directory, files));
+    pool.datasets().snapshot(&["tank/e@b"], &[]).unwrap();
+    received(&pool, "tank/got", &sent(&pool, "tank/e@a", None, RAW));
+    let more = sent(&pool, "tank/e@b", Some("tank/e@a"), RAW);
+    received(&pool, "tank/got", &more);
+    unlock(&pool, "tank/got", KEY);
+    let view = pool.committed().unwrap();
+    assert!(files_of(&view, "tank/got") == files_of(&view, "tank/e"));
+    drop(view);
+    finish(&world, pool, "freed and followed");
+}
