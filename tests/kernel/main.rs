@@ -10,6 +10,7 @@ mod attach;
 mod cache;
 mod checkpoint;
 mod cloning;
+mod condense;
 mod dedup;
 mod draid;
 mod encryption;

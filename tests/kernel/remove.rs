@@ -14,7 +14,7 @@ use std::path::PathBuf;
 const MIB: u64 = 384;
 
 /// A pool of three disks, or of two mirrors.
-fn new(name: &str, images: &[PathBuf]) -> PoolBuilder {
+pub(crate) fn new(name: &str, images: &[PathBuf]) -> PoolBuilder {
     match images {
         [a, b, c, d] => PoolBuilder::new(name).mirror([a, b]).mirror([c, d]),
         images => images
@@ -48,7 +48,7 @@ fn copy(pool: &Pool, life: &mut Life, slices: usize) {
     }
 }
 
-fn removed(pool: &Pool, life: &mut Life) {
+pub(crate) fn removed(pool: &Pool, life: &mut Life) {
     pool.inner().remove_data(first(pool)).unwrap();
     copy(pool, life, 100_000);
     assert!(!pool.inner().is_removing());

@@ -9,6 +9,7 @@ mod checkpoint;
 mod cloning;
 mod cloning_cuts;
 mod cloning_scans;
+mod condense;
 mod crash;
 mod damaged;
 mod dedup;

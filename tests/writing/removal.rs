@@ -18,7 +18,7 @@ use millpond_vdev::{AllocationClass, VdevType};
 use AllocationClass::{Log, Normal, Special};
 use NewLayout::{Mirror, Raidz, Single};
 
-type Tops<'t> = &'t [(AllocationClass, NewLayout, usize)];
+pub(crate) type Tops<'t> = &'t [(AllocationClass, NewLayout, usize)];
 
 /// Slices so small that a removal takes many.
 fn small() -> CopyLimits {
@@ -28,17 +28,17 @@ fn small() -> CopyLimits {
     }
 }
 
-fn guid(pool: &Pool, number: usize) -> Guid {
+pub(crate) fn guid(pool: &Pool, number: usize) -> Guid {
     tops(pool)[number].guid
 }
 
-fn remove(pool: &Pool, number: usize) {
+pub(crate) fn remove(pool: &Pool, number: usize) {
     pool.inner().remove_data(guid(pool, number)).unwrap();
     assert!(tops(pool)[number].removing);
 }
 
 /// Copies to the end, with some work of `life` between the slices.
-fn evacuate(pool: &Pool, life: &mut Life, steps: usize) -> usize {
+pub(crate) fn evacuate(pool: &Pool, life: &mut Life, steps: usize) -> usize {
     let mut slices = 0;
     while pool.inner().is_removing() {
         assert!(pool.inner().removal_slice(&small()).unwrap());
@@ -54,7 +54,7 @@ fn phase(view: &View) -> RemovalPhase {
     removal.map_or(RemovalPhase::None, |removal| removal.phase)
 }
 
-fn write(pool: &Pool, number: u8, length: usize, files: &mut Files) {
+pub(crate) fn write(pool: &Pool, number: u8, length: usize, files: &mut Files) {
     let system = pool.file_system("tank").unwrap();
     let (root, caller) = (system.root().unwrap(), Caller::root());
     let (name, bytes) = (vec![b'a' + number], Seed::new(number.into()).bytes(length));
@@ -65,7 +65,7 @@ fn write(pool: &Pool, number: u8, length: usize, files: &mut Files) {
     files.insert(name, bytes);
 }
 
-fn unlink(pool: &Pool, number: u8, files: &mut Files) {
+pub(crate) fn unlink(pool: &Pool, number: u8, files: &mut Files) {
     let system = pool.file_system("tank").unwrap();
     let name = vec![b'a' + number];
     system.unlink(&system.root().unwrap(), &name).unwrap();
@@ -434,7 +434,7 @@ fn cut_everywhere(shape: &str, layout: Tops<'_>, number: usize, is_cancelled: bo
 }
 
 /// Whether these are the files of one of the states.
-fn is_state(states: &[Files], found: &Files) -> bool {
+pub(crate) fn is_state(states: &[Files], found: &Files) -> bool {
     states.iter().any(|state| state == found)
 }
 

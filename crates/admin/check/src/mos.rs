@@ -171,10 +171,14 @@ fn note_pool(pool: &Arc<PoolView>, references: &References) -> bool {
         let is_single = entry.value.count() == 1 && entry.value.integer_bytes == 8;
         if NOT_OBJECTS.contains(&name.as_str()) || !is_single {
             if name == "com.delphix:condensing_indirect" {
-                // The condensing state refers to a mapping and a space map, among others.
-                for id in entry.value.integers().skip(1) {
-                    if mos.object(ObjectId(id)).is_ok() {
-                        references.note(ObjectId(id), "a mapping under way");
+                // The condensing state refers to a space map and a mapping, which may have counts.
+                for (word, id) in entry.value.integers().enumerate().skip(1) {
+                    let Ok(object) = mos.object(ObjectId(id)) else {
+                        continue;
+                    };
+                    references.note(ObjectId(id), "a mapping under way");
+                    if let Some(counts) = words(&object).get(3).filter(|_| word == 2) {
+                        references.note(ObjectId(*counts), "the counts of a mapping under way");
                     }
                 }
             }

@@ -66,6 +66,16 @@ pub enum Tunable {
     ProgramMemoryMax,
     /// Whether freeing a destroyed dataset leaks what lies below metadata that cannot be read, instead of stopping there.
     FreeLeakOnEio,
+    /// Whether mappings of removed vdevs are condensed.
+    CondenseEnable,
+    /// A mapping is condensed when so much of it, in percent, became obsolete since the last time.
+    CondenseObsoletePercent,
+    /// Smaller mappings are not condensed because of that, in bytes.
+    CondenseMinMappingBytes,
+    /// A mapping is condensed when the map of what is obsolete is longer than this, in bytes.
+    CondenseMaxObsoleteBytes,
+    /// Milliseconds between two entries of a new mapping.
+    CondenseDelayMs,
     /// Whether pools may be frozen. OpenZFS allows it always.
     AllowFreeze,
 }
@@ -253,6 +263,36 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         help: "1: freeing a destroyed dataset gives up the space below metadata that cannot be read, and frees the rest",
     },
     Row {
+        name: "zfs_condense_indirect_vdevs_enable",
+        default: 1,
+        max: 1,
+        help: "0: the mappings of removed devices keep what nothing refers to any more",
+    },
+    Row {
+        name: "zfs_condense_indirect_obsolete_pct",
+        default: 25,
+        max: 100,
+        help: "a mapping of a removed device is condensed when so much of it, in percent, became obsolete",
+    },
+    Row {
+        name: "zfs_condense_min_mapping_bytes",
+        default: 128 << 10,
+        max: 1 << 40,
+        help: "smaller mappings of removed devices are not condensed because of the percentage",
+    },
+    Row {
+        name: "zfs_condense_max_obsolete_bytes",
+        default: 1 << 30,
+        max: 1 << 40,
+        help: "a mapping of a removed device is condensed when the map of what is obsolete is longer",
+    },
+    Row {
+        name: "zfs_condense_indirect_commit_entry_delay_ms",
+        default: 0,
+        max: 3_600_000,
+        help: "milliseconds between two entries when a mapping is condensed; for tests",
+    },
+    Row {
         name: "millpond_allow_freeze",
         default: 0,
         max: 1,
@@ -262,7 +302,7 @@ const ROWS: [Row; Tunable::ALL.len()] = [
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 35] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -292,6 +332,11 @@ impl Tunable {
         Self::ProgramInstructionsMax,
         Self::ProgramMemoryMax,
         Self::FreeLeakOnEio,
+        Self::CondenseEnable,
+        Self::CondenseObsoletePercent,
+        Self::CondenseMinMappingBytes,
+        Self::CondenseMaxObsoleteBytes,
+        Self::CondenseDelayMs,
         Self::AllowFreeze,
     ];
 

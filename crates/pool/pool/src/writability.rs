@@ -27,9 +27,6 @@ pub enum ReadOnlyReason {
     /// An active feature is unknown, or supported for reading only.
     #[error("feature {} is in use", .0.guid)]
     Feature(UnsupportedFeature),
-    /// The mapping of a removed vdev is being condensed.
-    #[error("the mapping of removed vdev {0} is being condensed")]
-    CondensingMapping(VdevId),
     /// A top-level vdev is missing.
     #[error("vdev {0} is not there")]
     MissingVdev(VdevId),
@@ -68,9 +65,6 @@ pub fn check_writable(pool: &PoolView) -> Result<(), WritabilityError> {
         if top.kind == VdevType::Missing {
             reasons.push(ReadOnlyReason::MissingVdev(id));
         }
-    }
-    if let Some(condensing) = pool.condensing()? {
-        reasons.push(ReadOnlyReason::CondensingMapping(condensing.vdev));
     }
     if reasons.is_empty() {
         Ok(())

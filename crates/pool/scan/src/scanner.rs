@@ -129,12 +129,14 @@ impl Scanner {
                 true => pool.expansion_slice(&CopyLimits::default()),
                 false => Ok(false),
             };
-            let outcome = match (outcome, evacuated, expanded) {
-                (Ok(has_moved), Ok(has_copied), Ok(has_widened)) => {
-                    Ok(has_moved || has_copied || has_widened)
-                }
-                (Err(error), ..) => Err(error),
-                (_, Err(error), _) | (_, _, Err(error)) => Err(error.into()),
+            let others = [evacuated, expanded, pool.condense_slice()];
+            let others = others
+                .into_iter()
+                .try_fold(false, |moved, other| Ok(moved | other?));
+            let outcome = match (outcome, others) {
+                (Ok(has_moved), Ok(have_moved)) => Ok(has_moved || have_moved),
+                (Err(error), _) => Err(error),
+                (_, Err::<bool, PoolError>(error)) => Err(error.into()),
             };
             let wait = match outcome {
                 Ok(true) => Duration::ZERO,

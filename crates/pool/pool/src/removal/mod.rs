@@ -10,6 +10,7 @@
 
 mod change;
 mod check;
+pub(crate) mod condense;
 mod objects;
 pub(crate) mod obsolete;
 mod slice;
@@ -18,6 +19,7 @@ use crate::error::Reading;
 use crate::space::vdev_map::VdevMap;
 use crate::vdevs::objects::load_indirect_mapping;
 use crate::{PoolError, PoolView};
+use condense::{Condense, MappingSize};
 use millpond_alloc::RangeSet;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
@@ -50,6 +52,10 @@ pub(crate) struct RemovalState {
     pub(crate) obsolete: BTreeMap<VdevId, RangeSet>,
     /// Whether the pool's list of obsolete addresses may have entries.
     pub(crate) has_list: bool,
+    /// The sizes of the mappings of removed vdevs.
+    pub(crate) sizes: BTreeMap<VdevId, MappingSize>,
+    /// The mapping that is being condensed.
+    pub(crate) condense: Option<Condense>,
 }
 
 /// A removal under way.
@@ -71,6 +77,7 @@ impl RemovalControl {
             ..RemovalState::default()
         };
         let topology = read.store().topology();
+        state.condense = read.condensing()?.map(Condense::of);
         let mut has_mappings = false;
         for (id, node) in topology.tree.tops() {
             if node.kind != VdevKind::Indirect && !node.config.removing {
@@ -79,6 +86,8 @@ impl RemovalControl {
             has_mappings = true;
             let map = VdevMap::load(read, node, vdev_key::OBSOLETE_SPACE_MAP)?;
             state.maps.extend(map.map(|map| (id, map)));
+            let size = topology.indirect.get(id).map(MappingSize::of);
+            state.sizes.extend(size.map(|size| (id, size)));
         }
         let copied = read.removal_mapping()?;
         state.active = copied.map(|(vdev, mapping)| ActiveRemoval {

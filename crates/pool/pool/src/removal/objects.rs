@@ -1,4 +1,4 @@
-//! The objects of a removal under way: mapping, births, and the counts of what is obsolete.
+//! The objects of a removal: mapping, births, and the counts of what is obsolete.
 //!
 //! Page `docs/format/indirect-vdev.md`.
 
@@ -13,7 +13,7 @@ use millpond_ondisk::{
     IndirectBirthsPhys, IndirectMappingEntry, IndirectMappingPhys, ObjectId, ObjectType,
 };
 
-const WHAT: &str = "mapping of a vdev that is being removed";
+const WHAT: &str = "mapping of a removed vdev";
 /// Size of the data blocks of mappings and births, in bytes.
 const BLOCK_BYTES: u32 = 128 << 10;
 
@@ -25,22 +25,9 @@ pub(crate) struct MappingObjects {
 }
 
 impl MappingObjects {
-    /// Creates an empty mapping. It keeps counts if the pool has the feature for them.
+    /// Creates an empty mapping with its births.
     pub(crate) fn create(ctx: &SyncContext<'_>) -> Result<Self, PoolError> {
-        let counts = match ctx.feature_is_enabled(OBSOLETE_COUNTS) {
-            false => None,
-            true => {
-                let new = NewObject::new(ObjectType::METADATA_U32).with_block_bytes(BLOCK_BYTES);
-                let object = ctx.mos().allocate(ctx.tx(), new).reading(WHAT)?;
-                ctx.feature_increment(OBSOLETE_COUNTS)?;
-                Some(Some(object.id()))
-            }
-        };
-        let header = IndirectMappingPhys {
-            counts,
-            ..IndirectMappingPhys::default()
-        };
-        let mapping = create(ctx, header.encode())?;
+        let mapping = ctx.create_mapping()?;
         let births = create(ctx, IndirectBirthsPhys::default().encode())?;
         Ok(Self { mapping, births })
     }
@@ -53,25 +40,7 @@ impl MappingObjects {
         last_birth: &IndirectBirthEntry,
         birth_count: u64,
     ) -> Result<(), PoolError> {
-        let object = ctx.mos().object(self.mapping).reading(WHAT)?;
-        let mut header = header_of(&object)?;
-        let at = header.entry_count;
-        let bytes: Vec<u8> = added.iter().flat_map(|entry| entry.encode()).collect();
-        let start = at.saturating_mul(INDIRECT_MAPPING_ENTRY_BYTES as u64);
-        object.write(ctx.tx(), start, &bytes).reading(WHAT)?;
-        if let Some(Some(counts)) = header.counts {
-            let counts = ctx.mos().object(counts).reading(WHAT)?;
-            let zeros = vec![0; added.len().saturating_mul(4)];
-            let start = at.saturating_mul(4);
-            counts.write(ctx.tx(), start, &zeros).reading(WHAT)?;
-        }
-        header.entry_count = at.saturating_add(added.len() as u64);
-        let end = added.last().map(IndirectMappingEntry::source_end_bytes);
-        header.max_offset_bytes = end.unwrap_or(header.max_offset_bytes);
-        let lengths = added.iter().map(IndirectMappingEntry::length_bytes);
-        header.bytes_mapped = lengths.fold(header.bytes_mapped, u64::saturating_add);
-        object.set_bonus(ctx.tx(), header.encode()).reading(WHAT)?;
-
+        ctx.append_to_mapping(self.mapping, added, &vec![0; added.len()])?;
         // Only the last birth changes, or one follows it.
         let births = ctx.mos().object(self.births).reading(WHAT)?;
         let start =
@@ -86,15 +55,7 @@ impl MappingObjects {
 
     /// Frees the objects.
     pub(crate) fn free(self, ctx: &SyncContext<'_>) -> Result<(), PoolError> {
-        let counts = {
-            let object = ctx.mos().object(self.mapping).reading(WHAT)?;
-            header_of(&object)?.counts.flatten()
-        };
-        if let Some(counts) = counts {
-            ctx.mos().free(ctx.tx(), counts).reading(WHAT)?;
-            ctx.feature_decrement(OBSOLETE_COUNTS)?;
-        }
-        ctx.mos().free(ctx.tx(), self.mapping).reading(WHAT)?;
+        ctx.free_mapping(self.mapping)?;
         ctx.mos().free(ctx.tx(), self.births).reading(WHAT)
     }
 }
@@ -112,6 +73,71 @@ fn header_of(object: &Object) -> Result<IndirectMappingPhys, PoolError> {
 }
 
 impl SyncContext<'_> {
+    /// Creates an empty mapping. It keeps counts if the pool has the feature for them.
+    pub(crate) fn create_mapping(&self) -> Result<ObjectId, PoolError> {
+        let counts = match self.feature_is_enabled(OBSOLETE_COUNTS) {
+            false => None,
+            true => {
+                let new = NewObject::new(ObjectType::METADATA_U32).with_block_bytes(BLOCK_BYTES);
+                let object = self.mos().allocate(self.tx(), new).reading(WHAT)?;
+                self.feature_increment(OBSOLETE_COUNTS)?;
+                Some(Some(object.id()))
+            }
+        };
+        let header = IndirectMappingPhys {
+            counts,
+            ..IndirectMappingPhys::default()
+        };
+        create(self, header.encode())
+    }
+
+    /// Appends entries to a mapping, with the obsolete bytes of each. Returns the header.
+    pub(crate) fn append_to_mapping(
+        &self,
+        mapping: ObjectId,
+        added: &[IndirectMappingEntry],
+        obsolete: &[u32],
+    ) -> Result<IndirectMappingPhys, PoolError> {
+        let object = self.mos().object(mapping).reading(WHAT)?;
+        let mut header = header_of(&object)?;
+        if added.is_empty() {
+            return Ok(header);
+        }
+        let at = header.entry_count;
+        let bytes: Vec<u8> = added.iter().flat_map(|entry| entry.encode()).collect();
+        let start = at.saturating_mul(INDIRECT_MAPPING_ENTRY_BYTES as u64);
+        object.write(self.tx(), start, &bytes).reading(WHAT)?;
+        if let Some(Some(counts)) = header.counts {
+            let counts = self.mos().object(counts).reading(WHAT)?;
+            let words: Vec<u8> = obsolete
+                .iter()
+                .flat_map(|count| count.to_le_bytes())
+                .collect();
+            let start = at.saturating_mul(4);
+            counts.write(self.tx(), start, &words).reading(WHAT)?;
+        }
+        header.entry_count = at.saturating_add(added.len() as u64);
+        let end = added.last().map(IndirectMappingEntry::source_end_bytes);
+        header.max_offset_bytes = end.unwrap_or(header.max_offset_bytes);
+        let lengths = added.iter().map(IndirectMappingEntry::length_bytes);
+        header.bytes_mapped = lengths.fold(header.bytes_mapped, u64::saturating_add);
+        object.set_bonus(self.tx(), header.encode()).reading(WHAT)?;
+        Ok(header)
+    }
+
+    /// Frees a mapping with its counts.
+    pub(crate) fn free_mapping(&self, mapping: ObjectId) -> Result<(), PoolError> {
+        let counts = {
+            let object = self.mos().object(mapping).reading(WHAT)?;
+            header_of(&object)?.counts.flatten()
+        };
+        if let Some(counts) = counts {
+            self.mos().free(self.tx(), counts).reading(WHAT)?;
+            self.feature_decrement(OBSOLETE_COUNTS)?;
+        }
+        self.mos().free(self.tx(), mapping).reading(WHAT)
+    }
+
     /// Writes every block of an object again, so that none lies on a vdev on which nothing is allocated any more.
     pub(crate) fn rewrite_object(&self, id: ObjectId) -> Result<(), PoolError> {
         let object: Arc<Object> = self.mos().object(id).reading(WHAT)?;

@@ -2,6 +2,7 @@
 
 use super::change::top_of;
 use super::check;
+use super::condense::MappingSize;
 use crate::PoolError;
 use crate::error::Reading;
 use crate::history::append::HistoryEvent;
@@ -306,7 +307,14 @@ impl SyncContext<'_> {
             self.free_leaf_objects(leaf)?;
         }
         pool.allocator.remove_vdev(vdev);
-        let active = pool.removal.with(|state| state.active.take());
+        let active = pool.removal.with(|state| {
+            let active = state.active.take();
+            let size = active
+                .as_ref()
+                .map(|active| MappingSize::of(&active.mapping));
+            state.sizes.extend(size.map(|size| (vdev, size)));
+            active
+        });
         let added = Added {
             mapping: active.map(|active| (vdev, active.mapping)),
             classes: [(vdev, AllocationClass::Normal)].into(),

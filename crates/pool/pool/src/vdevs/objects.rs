@@ -109,7 +109,12 @@ pub(crate) fn load_indirect_mapping(
     IndirectMapping::decode(&entries, phys.entry_count, &births, endian).reading(what)
 }
 
-fn read_all(object: &ObjectView, length: u64, what: &'static str) -> Result<Vec<u8>, PoolError> {
+/// The first `length` bytes of an object with a mapping or what belongs to it.
+pub(crate) fn read_all(
+    object: &ObjectView,
+    length: u64,
+    what: &'static str,
+) -> Result<Vec<u8>, PoolError> {
     if length > MAPPING_BYTES_MAX || length > object.length_bytes() {
         return Err(PoolError::TooLarge {
             object: object.id(),

@@ -2,7 +2,6 @@
 
 use super::disks::{Disk, POOL, label, leaf, with};
 use super::the_pool;
-use crate::import::*;
 use millpond_device::Candidate;
 use millpond_ondisk::{Guid, Txg};
 
