@@ -1,7 +1,7 @@
 //! Reads a block's copies, from every leaf that holds a part of them.
 
 use crate::damage::PointerValidity;
-use crate::gang::HeaderBudget;
+use crate::gang::{GangPlace, HeaderBudget};
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
@@ -9,7 +9,8 @@ use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, ChecksumKind, DecodeError, Dva, Txg};
 use millpond_vdev::{
-    BlameReason, BlockRange, Failure, FailureKind, LeafOutcome, LeafRead, ReadPlan, Resolved, Step,
+    BlameReason, BlockRange, Failure, FailureKind, Health, LeafHealth, LeafId, LeafOutcome,
+    LeafRead, ReadPlan, Resolved, Step,
 };
 
 /// The deepest nesting of gang blocks. Splitting a 16 MiB block into three children at each level reaches
@@ -149,7 +150,11 @@ impl BlockStore {
         let mut blames = vec![];
         for dva in pointer.dvas() {
             let outcome = if dva.is_gang {
-                let read = self.read_gang(pointer, dva, address, depth, budget);
+                let place = GangPlace {
+                    depth,
+                    expected: None,
+                };
+                let read = self.read_gang(pointer, dva, address, place, budget);
                 read.and_then(|bytes| match accepts(&bytes) {
                     true => Ok(bytes),
                     false => Err(CopyTrouble::Other("does not authenticate".into())),
@@ -164,15 +169,29 @@ impl BlockStore {
             } else {
                 let size = pointer.psize_bytes();
                 let buffer = self.cache.buffers.take(to_usize(size)).unwrap_or_default();
-                let found = self.resolve(&topology, dva, size, birth, buffer, &mut verify);
+                let params = ReadParams {
+                    buffer,
+                    without: budget.without,
+                    ..ReadParams::new(IoClass::SyncRead)
+                };
+                let found = self.resolve(&topology, dva, size, birth, params, &mut verify);
                 found.map(|resolved| {
-                    self.count_errors(&topology, &resolved.liars, Some(address));
-                    self.repair(&topology, &resolved, birth, since);
+                    match &mut budget.trial {
+                        Some(trial) => trial.has_trouble |= !resolved.liars.is_empty(),
+                        None => {
+                            self.count_errors(&topology, &resolved.liars, Some(address));
+                            self.repair(&topology, &resolved, birth, since);
+                        }
+                    }
                     resolved.data
                 })
             };
             match outcome {
                 Ok(bytes) => {
+                    if let Some(trial) = &mut budget.trial {
+                        trial.has_trouble |= !failures.is_empty();
+                        return Ok(bytes);
+                    }
                     self.count_errors(&topology, &blames, Some(address));
                     if !failures.is_empty() {
                         mark::hit("second-copy-read");
@@ -190,8 +209,12 @@ impl BlockStore {
                 }
             }
         }
-        if budget.validity == PointerValidity::Current {
-            self.count_errors(&topology, &blames, Some(address));
+        match &mut budget.trial {
+            Some(trial) => trial.blames.extend(blames),
+            None if budget.validity == PointerValidity::Current => {
+                self.count_errors(&topology, &blames, Some(address));
+            }
+            None => {}
         }
         let copies = failures;
         Err(if all_unavailable && !copies.is_empty() {
@@ -210,7 +233,8 @@ impl BlockStore {
         birth: Txg,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Vec<u8>, CopyTrouble> {
-        let resolved = self.resolve(topology, dva, size_bytes, birth, Vec::new(), verify)?;
+        let params = ReadParams::new(IoClass::SyncRead);
+        let resolved = self.resolve(topology, dva, size_bytes, birth, params, verify)?;
         self.count_errors(topology, &resolved.liars, None);
         Ok(resolved.data)
     }
@@ -222,13 +246,9 @@ impl BlockStore {
         dva: Dva,
         size_bytes: u64,
         birth: Txg,
-        buffer: Vec<u8>,
+        params: ReadParams,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<Resolved, CopyTrouble> {
-        let params = ReadParams {
-            class: IoClass::SyncRead,
-            buffer,
-        };
         look(topology, dva, size_bytes, birth, params, verify)
     }
 }
@@ -243,6 +263,36 @@ pub(crate) struct ReadParams {
     pub(crate) class: IoClass,
     /// The buffer for the first step that has a single read.
     pub(crate) buffer: Vec<u8>,
+    /// A leaf that is not read.
+    pub(crate) without: Option<LeafId>,
+}
+
+impl ReadParams {
+    pub(crate) fn new(class: IoClass) -> Self {
+        Self {
+            class,
+            buffer: Vec::new(),
+            without: None,
+        }
+    }
+}
+
+/// The leaves of a topology but for one.
+struct Without<'a> {
+    topology: &'a Topology,
+    leaf: LeafId,
+}
+
+impl Health for Without<'_> {
+    fn leaf(&self, leaf: LeafId, birth: Txg) -> LeafHealth {
+        match leaf == self.leaf {
+            true => LeafHealth::Unreadable,
+            false => self.topology.leaf(leaf, birth),
+        }
+    }
+    fn load(&self, leaf: LeafId) -> u64 {
+        self.topology.load(leaf)
+    }
 }
 
 /// Executes one plan and counts reads but no errors.
@@ -260,7 +310,12 @@ pub(crate) fn look(
         size_bytes,
         birth,
     };
-    let mut plan = ReadPlan::new(&topology.tree, topology, &topology.indirect, range)
+    let without = params.without.map(|leaf| Without { topology, leaf });
+    let health: &dyn Health = match &without {
+        Some(without) => without,
+        None => topology,
+    };
+    let mut plan = ReadPlan::new(&topology.tree, health, &topology.indirect, range)
         .map_err(|error| CopyTrouble::Other(error.to_string()))?;
     let step = plan.advance(vec![], verify);
     finish(topology, plan, step, None, params, verify)
@@ -386,10 +441,7 @@ impl Begun {
         self,
         verify: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Option<Vec<u8>> {
-        let params = ReadParams {
-            class: IoClass::AsyncRead,
-            buffer: Vec::new(),
-        };
+        let params = ReadParams::new(IoClass::AsyncRead);
         let (step, first) = (Step::Read(self.reads), Some(self.outcomes));
         let resolved = finish(&self.topology, self.plan, step, first, params, verify).ok()?;
         (resolved.liars.is_empty() && resolved.repairs.is_empty()).then_some(resolved.data)
@@ -399,10 +451,7 @@ impl Begun {
     fn finish(self, verify: &mut dyn FnMut(&[u8]) -> bool) -> Result<Resolved, CopyTrouble> {
         let step = Step::Read(self.reads);
         let first = Some(self.outcomes);
-        let params = ReadParams {
-            class: IoClass::SyncRead,
-            buffer: Vec::new(),
-        };
+        let params = ReadParams::new(IoClass::SyncRead);
         finish(&self.topology, self.plan, step, first, params, verify)
     }
 }

@@ -4,16 +4,15 @@
 
 use crate::copies::{CopySearch, CopyTrouble, GANG_DEPTH_MAX};
 use crate::damage::PointerValidity;
+use crate::gang_headers::HEADERS_MAX;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
-use millpond_checksum::{Form, GangVerifier, find_gang_header};
+use millpond_env::mark;
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
+use millpond_vdev::{Blame, LeafId};
 
-/// A gang header and its length on the device.
-pub(crate) struct FoundHeader {
-    pub(crate) header: GangHeader,
-    pub(crate) length_bytes: u64,
-}
+/// The most leaves without which a gang block is read, one after the other.
+const LEAVES_MAX: usize = 32;
 
 /// How many more headers may be read for one block.
 ///
@@ -24,6 +23,19 @@ pub(crate) struct HeaderBudget {
     left: u64,
     /// Of the pointer that the read began with.
     pub(crate) validity: PointerValidity,
+    /// While it is not known whether a header is the right one: nothing is repaired or counted.
+    pub(crate) trial: Option<Trial>,
+    /// A leaf that is not read.
+    pub(crate) without: Option<LeafId>,
+}
+
+/// What was met below a header that may be outdated.
+#[derive(Default)]
+pub(crate) struct Trial {
+    /// Whether a copy of a piece was wrong.
+    pub(crate) has_trouble: bool,
+    /// Who had the wrong copies of a piece that has no right one.
+    pub(crate) blames: Vec<Blame>,
 }
 
 impl HeaderBudget {
@@ -32,6 +44,16 @@ impl HeaderBudget {
         Self {
             left: sectors.saturating_add(u64::from(GANG_DEPTH_MAX)) * 3,
             validity,
+            trial: None,
+            without: None,
+        }
+    }
+    /// For a read that repairs and counts nothing.
+    pub(crate) fn trial(pointer: &BlockPointer, without: Option<LeafId>) -> Self {
+        Self {
+            trial: Some(Trial::default()),
+            without,
+            ..Self::of(pointer, PointerValidity::MaybeOutdated)
         }
     }
     pub(crate) fn take(&mut self) -> Result<(), CopyTrouble> {
@@ -40,6 +62,15 @@ impl HeaderBudget {
             left.ok_or_else(|| CopyTrouble::Other("too many gang headers for one block".into()))?;
         Ok(())
     }
+}
+
+/// Where in the tree of a gang block a header is.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct GangPlace<'a> {
+    /// How many headers lead to it.
+    pub(crate) depth: u32,
+    /// The bytes below it, if they are known.
+    pub(crate) expected: Option<&'a [u8]>,
 }
 
 /// The ranges of a gang pointer's own headers. `None` if one lies on a vdev that holds no data.
@@ -52,17 +83,135 @@ fn header_ranges(topology: &Topology, pointer: &BlockPointer) -> Option<Vec<Dva>
 }
 
 impl BlockStore {
-    /// Reads the header at one address of a gang pointer, then the pieces, and verifies the whole.
+    /// Reads the header at one address of a gang pointer, then the pieces, and verifies the whole. If `expected` is given, it
+    /// must be these bytes.
+    ///
+    /// A header vouches for itself only. Within a txg it can be written several times, and a leaf that lost the last
+    /// write has an older one. So until the whole is verified nothing is repaired, and then other headers at this address
+    /// are tried.
     pub(crate) fn read_gang(
         &self,
         pointer: &BlockPointer,
         dva: Dva,
         address: BlockAddress,
-        depth: u32,
+        place: GangPlace<'_>,
         budget: &mut HeaderBudget,
     ) -> Result<Vec<u8>, CopyTrouble> {
         budget.take()?;
-        let header = self.read_gang_header(pointer, dva)?.header;
+        let mut next = Some(match &budget.trial {
+            Some(_) => self.quiet_header(pointer, dva, budget.without)?,
+            None => self.read_gang_header(pointer, dva)?,
+        });
+        let outer = budget.trial.take();
+        let mut tried = vec![];
+        let mut failure = None;
+        while let Some(found) = next {
+            budget.trial = Some(Trial::default());
+            let outcome = self.join_pieces(pointer, &found.header, address, place, budget);
+            let trial = budget.trial.take().unwrap_or_default();
+            let trouble = match outcome {
+                Ok(bytes) => {
+                    budget.trial = outer;
+                    if let Some(outer) = &mut budget.trial {
+                        outer.has_trouble |= trial.has_trouble || !tried.is_empty();
+                        return Ok(bytes);
+                    }
+                    if !tried.is_empty() {
+                        mark::hit("older-gang-header");
+                        if self.is_newest(&found, &bytes) {
+                            self.keep_header(pointer, dva, &found);
+                        }
+                    }
+                    if trial.has_trouble {
+                        let place = GangPlace {
+                            expected: Some(&bytes),
+                            ..place
+                        };
+                        // Repairs what is wrong.
+                        let _ = self.join_pieces(pointer, &found.header, address, place, budget);
+                    }
+                    return Ok(bytes);
+                }
+                Err(trouble) => trouble,
+            };
+            failure.get_or_insert((trouble, trial.blames));
+            tried.push(found);
+            next = match tried.len() < HEADERS_MAX && budget.take().is_ok() {
+                true => self.other_header(pointer, dva, &tried, budget.without),
+                false => None,
+            };
+        }
+        budget.trial = outer;
+        if budget.trial.is_none()
+            && place.expected.is_none()
+            && let Some(bytes) = self.read_gang_without_one(pointer, dva, address)
+        {
+            mark::hit("gang-block-read-without-a-leaf");
+            let place = GangPlace {
+                depth: 0,
+                expected: Some(&bytes),
+            };
+            let mut budget = HeaderBudget::of(pointer, budget.validity);
+            // Repairs what is wrong.
+            let _ = self.read_gang(pointer, dva, address, place, &mut budget);
+            return Ok(bytes);
+        }
+        let none = || (CopyTrouble::Other("no gang header".into()), vec![]);
+        let (trouble, blames) = failure.unwrap_or_else(none);
+        match &mut budget.trial {
+            Some(outer) => outer.blames.extend(blames),
+            None if budget.validity == PointerValidity::Current => {
+                self.count_errors(&self.topology(), &blames, Some(address));
+            }
+            None => {}
+        }
+        Err(trouble)
+    }
+
+    /// Reads a gang block without each leaf of a vdev in turn: it may be the one with older headers, all of which lead to
+    /// something. Nothing is repaired or counted.
+    fn read_gang_without_one(
+        &self,
+        pointer: &BlockPointer,
+        dva: Dva,
+        address: BlockAddress,
+    ) -> Option<Vec<u8>> {
+        let topology = self.topology();
+        let leaves = topology.tree.leaves();
+        let leaves = leaves.filter(|(_, node)| node.top == Some(dva.vdev));
+        leaves.take(LEAVES_MAX).find_map(|(leaf, _)| {
+            let mut budget = HeaderBudget::trial(pointer, Some(leaf));
+            let place = GangPlace::default();
+            self.read_gang(pointer, dva, address, place, &mut budget)
+                .ok()
+        })
+    }
+
+    /// The bytes of a gang block, if any of its headers leads to them. Nothing is repaired or counted.
+    pub(crate) fn try_gang(
+        &self,
+        pointer: &BlockPointer,
+        address: BlockAddress,
+    ) -> Option<Vec<u8>> {
+        pointer.dvas().find_map(|dva| {
+            let mut budget = HeaderBudget::trial(pointer, None);
+            let place = GangPlace::default();
+            let read = self.read_gang(pointer, dva, address, place, &mut budget);
+            read.ok()
+                .or_else(|| self.read_gang_without_one(pointer, dva, address))
+        })
+    }
+
+    /// Reads the pieces that a header leads to, and verifies the whole.
+    pub(crate) fn join_pieces(
+        &self,
+        pointer: &BlockPointer,
+        header: &GangHeader,
+        address: BlockAddress,
+        place: GangPlace<'_>,
+        budget: &mut HeaderBudget,
+    ) -> Result<Vec<u8>, CopyTrouble> {
+        let GangPlace { depth, expected } = place;
         if depth >= GANG_DEPTH_MAX {
             return Err(CopyTrouble::Other("gang blocks nest too deep".into()));
         }
@@ -84,14 +233,20 @@ impl BlockStore {
                     "gang header: a piece is larger than the whole".into(),
                 ));
             }
+            let end = bytes.len().saturating_add(child.psize_bytes() as usize);
+            let wanted = expected.and_then(|all| all.get(bytes.len()..end));
             let piece = if child.is_gang() {
-                self.read_gang_node(child, address, depth + 1, budget)
+                let place = GangPlace {
+                    depth: depth + 1,
+                    expected: wanted,
+                };
+                self.read_gang_node(child, address, place, budget)
             } else {
                 let search = CopySearch {
                     depth: depth + 1,
                     budget: &mut *budget,
                     begun: None,
-                    accepts: &|_| true,
+                    accepts: &|bytes| wanted.is_none_or(|wanted| bytes == wanted),
                 };
                 self.search_copies(child, address, search)
                     .map_err(|error| CopyTrouble::Other(format!("piece of a gang block: {error}")))
@@ -99,6 +254,9 @@ impl BlockStore {
             bytes.extend_from_slice(&piece);
         }
         // Checksums of pointers inside the tree are not verified; the leader's checksum covers the whole.
+        if expected.is_some_and(|expected| bytes != expected) {
+            return Err(CopyTrouble::Other("the pieces are of another block".into()));
+        }
         if depth == 0 && self.checksummer().verify(pointer, &bytes).is_err() {
             return Err(CopyTrouble::Other(
                 "checksum of the assembled gang block is wrong".into(),
@@ -112,12 +270,12 @@ impl BlockStore {
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
-        depth: u32,
+        place: GangPlace<'_>,
         budget: &mut HeaderBudget,
     ) -> Result<Vec<u8>, CopyTrouble> {
         let mut last = CopyTrouble::Other("gang pointer without an address".into());
         for dva in pointer.dvas() {
-            match self.read_gang(pointer, dva, address, depth, budget) {
+            match self.read_gang(pointer, dva, address, place, budget) {
                 Ok(bytes) => return Ok(bytes),
                 Err(trouble) => last = trouble,
             }
@@ -190,7 +348,7 @@ impl BlockStore {
                 .take()
                 .and_then(|()| self.read_gang_header(pointer, dva));
             let header = match found {
-                Ok(found) => found.header,
+                Ok(found) => self.sure_header(pointer, dva, found, address, depth)?,
                 Err(trouble) => {
                     is_any_unavailable |= trouble.is_unavailable();
                     let reason = trouble.describe(&topology);
@@ -216,54 +374,5 @@ impl BlockStore {
         } else {
             BlockError::Corrupt { address, copies }
         })
-    }
-
-    /// Reads the header at one address. Headers are 512 bytes or, since OpenZFS 2.4, as large as the
-    /// smallest allocation on their vdevs.
-    pub(crate) fn read_gang_header(
-        &self,
-        pointer: &BlockPointer,
-        dva: Dva,
-    ) -> Result<FoundHeader, CopyTrouble> {
-        self.await_write(pointer);
-        let since = self.writing.reuses();
-        let topology = self.topology();
-        let birth = pointer.physical_birth();
-        let verifier = GangVerifier::of(pointer)
-            .ok_or_else(|| CopyTrouble::Other("gang pointer without an address".into()))?;
-        let form = Form::of(pointer);
-        let small = GANG_HEADER_BYTES as u64;
-        let large = pointer
-            .dvas()
-            .filter_map(|dva| topology.tree.gang_header_size(dva.vdev, true))
-            .min()
-            .unwrap_or(small);
-        let sizes = if topology.has_large_gang_headers && large > small {
-            vec![large, small]
-        } else {
-            vec![small]
-        };
-        let mut last = CopyTrouble::Other("no gang header".into());
-        for size in sizes {
-            let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-            match self.resolve(&topology, dva, size, birth, Vec::new(), &mut verify) {
-                Ok(resolved) => {
-                    self.count_errors(&topology, &resolved.liars, None);
-                    self.repair(&topology, &resolved, birth, since);
-                    let bytes = resolved.data;
-                    let found = find_gang_header(&bytes, verifier, form)
-                        .map_err(|error| CopyTrouble::Other(error.to_string()))?;
-                    let header = bytes.get(..found.length).unwrap_or(&bytes);
-                    let header = GangHeader::decode(header, found.endian)
-                        .map_err(|error| CopyTrouble::Other(error.to_string()))?;
-                    return Ok(FoundHeader {
-                        header,
-                        length_bytes: found.length as u64,
-                    });
-                }
-                Err(trouble) => last = trouble,
-            }
-        }
-        Err(last)
     }
 }

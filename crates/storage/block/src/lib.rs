@@ -21,6 +21,7 @@ mod error;
 mod evacuate;
 mod expiry;
 mod gang;
+mod gang_headers;
 mod io_stats;
 mod io_watch;
 mod leaf_counters;

@@ -464,7 +464,10 @@ impl BlockStore {
         let mut verify = |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok();
         let (size, birth) = (pointer.psize_bytes(), pointer.physical_birth());
         let class = IoClass::AsyncRead;
-        let params = ReadParams { class, buffer };
+        let params = ReadParams {
+            buffer,
+            ..ReadParams::new(class)
+        };
         let resolved = look(&self.topology(), dva, size, birth, params, &mut verify).ok()?;
         (resolved.liars.is_empty() && resolved.repairs.is_empty()).then_some(resolved.data)
     }

@@ -11,7 +11,8 @@ use super::place::{Extent, Placed, Placer, sealed_header};
 use super::prepare::{Stored, form};
 use crate::copies::GANG_DEPTH_MAX;
 use crate::damage::PointerValidity;
-use crate::gang::{FoundHeader, HeaderBudget};
+use crate::gang::HeaderBudget;
+use crate::gang_headers::FoundHeader;
 use millpond_checksum::{Form, GangVerifier};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva};
@@ -82,7 +83,7 @@ impl GangRewrite<'_> {
         if at != whole.end {
             return None;
         }
-        let length = usize::try_from(found.length_bytes).ok()?;
+        let length = found.bytes.len();
         let verifier = GangVerifier::of(pointer)?;
         let form = match depth {
             0 => form(self.job),

@@ -13,7 +13,7 @@ use millpond_ondisk::{
 };
 use millpond_vdev::{BlockRange, LeafId, WritePlan};
 
-fn raw(seed: u64, length: usize, copies: u8) -> BlockWrite {
+pub(crate) fn raw(seed: u64, length: usize, copies: u8) -> BlockWrite {
     BlockWrite {
         copies,
         compression: CompressionKind::Off,
@@ -35,7 +35,9 @@ fn sets(count: usize, lost: usize) -> impl Iterator<Item = usize> {
     (0..1usize << count).filter(move |set| set.count_ones() as usize == lost)
 }
 
-fn wanted(written: &[WrittenBlock]) -> Vec<(BlockPointer, millpond_block::BlockAddress)> {
+pub(crate) fn wanted(
+    written: &[WrittenBlock],
+) -> Vec<(BlockPointer, millpond_block::BlockAddress)> {
     written
         .iter()
         .map(|block| (block.pointer, address()))
@@ -171,7 +173,7 @@ fn a_block_without_a_right_copy_is_left_alone() {
     assert_eq!(contents(&pool), before);
 }
 
-fn contents(pool: &Pool) -> Vec<Vec<u8>> {
+pub(crate) fn contents(pool: &Pool) -> Vec<Vec<u8>> {
     let read = |device: &Arc<crate::pool::Moody>| {
         let mut bytes = vec![0; DEVICE_BYTES];
         device.inner.read(0, &mut bytes).unwrap();

@@ -7,6 +7,7 @@ mod encrypted;
 mod encrypted_damage;
 mod failures;
 mod forms;
+mod gang_rewrites;
 mod gangs;
 mod hang;
 mod heal;
