@@ -127,8 +127,7 @@ impl Run<'_> {
                 self.check_replace(view, begin, existing)?;
             }
             Some(existing) if !is_resuming => {
-                let mut snapshots = existing.snapshots()?.into_iter();
-                target.is_present = snapshots.any(|one| one.guid().0 == begin.to_guid);
+                target.is_present = self.has_snapshot(existing, begin, &target.snapshot)?;
             }
             Some(_) => {}
             None if makes_new(begin, self.request) => {
@@ -158,6 +157,22 @@ impl Run<'_> {
             }
         }
         Ok(target)
+    }
+
+    /// Whether the snapshot of a stream is there already, so that the stream is passed over.
+    ///
+    /// Under another name it counts only for the streams of a package: a single stream brings the name too.
+    fn has_snapshot(
+        &self,
+        existing: &Dataset,
+        begin: &Begin,
+        name: &str,
+    ) -> Result<bool, DatasetError> {
+        let is_any_name = self.package.is_some();
+        let mut snapshots = existing.snapshots()?.into_iter();
+        Ok(snapshots.any(|one| {
+            one.guid().0 == begin.to_guid && (is_any_name || one.snapshot_name() == Some(name))
+        }))
     }
 
     /// The dataset that a stream of a package changes, if it has another name here.
