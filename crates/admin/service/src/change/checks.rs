@@ -1,7 +1,9 @@
 //! Checks before anything is written: devices, their current use, and whether the layout is valid.
 
 use crate::change::change_error;
-use millpond_control::{ChangeError, DeviceFacts, DeviceInUse, DeviceProblem, NewDevices};
+use millpond_control::{
+    ChangeError, DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, PoolChange,
+};
 use millpond_device::{Device, DeviceError, FileDevice};
 use millpond_engine::View;
 use millpond_env::sync::Arc;
@@ -128,6 +130,32 @@ pub(crate) fn check_use(
         devices: used,
         can_be_forced,
     })
+}
+
+/// Checks that the guid that a pool is to get is free: imported pools and vdevs are told apart by theirs.
+pub(crate) fn check_new_guid(
+    around: &dyn Around,
+    change: &PoolChange,
+    pool: &str,
+) -> Result<(), ChangeError> {
+    fn has(vdev: &VdevConfig, guid: Guid) -> bool {
+        vdev.guid == guid || vdev.children.iter().any(|child| has(child, guid))
+    }
+    let PoolChange::Reguid { guid: Some(guid) } = change else {
+        return Ok(());
+    };
+    let wanted = Guid(*guid);
+    if around.is_open(wanted)
+        || around
+            .tops_of(pool)?
+            .iter()
+            .any(|(top, _)| has(top, wanted))
+    {
+        return Err(ChangeError::Failed(format!(
+            "guid {guid} is in use by an imported pool; give another one"
+        )));
+    }
+    Ok(())
 }
 
 /// Checks whether the labels of a device may be wiped.

@@ -440,6 +440,7 @@ impl ImportedPools {
         let mut changed = Changed::default();
         for (done, change) in changes.iter().enumerate() {
             self.refuse_if_suspended(pool, change).map_err(at(done))?;
+            checks::check_new_guid(self, change, pool).map_err(at(done))?;
             around(Step::Before(change), &mut changed).map_err(at(done))?;
             if change.leaves() {
                 // The history record must be written before the pool is destroyed or exported.

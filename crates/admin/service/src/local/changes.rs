@@ -182,6 +182,17 @@ impl LocalChanges {
             if let PoolChange::Add(devices) = change {
                 self.check(devices, Some(pool)).map_err(at(0))?;
             }
+            if let PoolChange::Reguid { .. } = change {
+                let mut around = Candidates(self.search.pools());
+                // Without a daemon exported pools are found by their guids too.
+                let is_gone = |one: &PoolCandidate| one.state == PoolState::Destroyed;
+                around.0.retain(|one| !is_gone(one));
+                around
+                    .0
+                    .iter_mut()
+                    .for_each(|one| one.state = PoolState::Active);
+                checks::check_new_guid(&around, change, pool).map_err(at(0))?;
+            }
             if let PoolChange::Attach(side) = change {
                 let around = Candidates(self.search.pools());
                 checks::check_use(&around, &side.devices(), Some(pool)).map_err(at(0))?;

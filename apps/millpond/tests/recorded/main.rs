@@ -1,0 +1,7 @@
+//! What OpenZFS answers in single cases, as recorded: through the built programs and a daemon.
+
+mod pools;
+#[path = "../support/stage.rs"]
+mod stage;
+
+use stage::Stage;

@@ -1,0 +1,42 @@
+//! Pools and their devices.
+
+use super::*;
+
+fn guid_of(stage: &Stage, line: &str) -> String {
+    let text = stage.done(&format!("zpool get -Hp -o value guid {line}"));
+    text.trim().to_owned()
+}
+
+#[test]
+fn a_guid_in_use_is_not_given_to_another_pool() {
+    let stage = Stage::new(&["a", "b"], 128);
+    stage.quietly("zpool create -m none one @a");
+    stage.quietly("zpool create -m none two @b");
+    let used = [
+        guid_of(&stage, "two"),
+        guid_of(&stage, "one"),
+        guid_of(&stage, "one @a"),
+    ];
+    for guid in &used {
+        let line = format!("zpool reguid -g {guid} one");
+        let words = format!(
+            "cannot reguid 'one': guid {guid} is in use by an imported pool; give another one\n"
+        );
+        assert_eq!(stage.run(&line), (words, 255));
+    }
+    assert_eq!(guid_of(&stage, "one"), used[1]);
+    stage.quietly("zpool reguid -g 12345 one");
+    assert_eq!(guid_of(&stage, "one"), "12345");
+    // Without the daemon the pools of the search count, exported or not.
+    stage.quietly("zpool export -a");
+    let (text, status) = stage.run_alone(&format!("zpool reguid -g {} one", used[0]));
+    assert!(
+        text.contains("is in use") && status == 255,
+        "{text} {status}"
+    );
+    stage.quietly("zpool import -a");
+    assert_eq!(
+        stage.done("zpool list -H -o name,health"),
+        "one\tONLINE\ntwo\tONLINE\n"
+    );
+}
