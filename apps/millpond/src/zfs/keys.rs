@@ -28,7 +28,12 @@ const ATTEMPTS: usize = 3;
 pub fn load(session: &mut Session, parsed: &Parsed) -> Ending {
     let only_check = parsed.has("n");
     let given = parsed.value("L").map(str::to_owned);
-    each(session, parsed, "loaded", |session, info| {
+    let done = Done {
+        word: "loaded",
+        is_done: |info| is_loaded(info),
+        only_check,
+    };
+    each(session, parsed, &done, |session, info| {
         load_one(session, info, given.as_deref(), only_check)
     })
 }
@@ -108,7 +113,12 @@ pub fn load_asked(session: &mut Session, pool: &str) -> Result<u64, Failure> {
 
 /// Unloads keys.
 pub fn unload(session: &mut Session, parsed: &Parsed) -> Ending {
-    each(session, parsed, "unloaded", |session, info| {
+    let done = Done {
+        word: "unloaded",
+        is_done: |info| !is_loaded(info),
+        only_check: false,
+    };
+    each(session, parsed, &done, |session, info| {
         check_root(info, "unloaded")?;
         unload_one(session, &info.name)
     })
@@ -269,13 +279,23 @@ fn words(problem: KeyProblem) -> String {
     }
 }
 
+/// What a command does with each key.
+struct Done {
+    /// The word for a key with which it is done.
+    word: &'static str,
+    /// Whether it is done with a key already. Such keys are passed over, unless their root was named.
+    is_done: fn(&DatasetInfo) -> bool,
+    /// Whether keys are only tried: then none is passed over.
+    only_check: bool,
+}
+
 fn each(
     session: &mut Session,
     parsed: &Parsed,
-    done: &str,
+    done: &Done,
     mut run: impl FnMut(&mut Session, &DatasetInfo) -> Result<(), String>,
 ) -> Ending {
-    let verb = done.trim_end_matches("ed");
+    let verb = done.word.trim_end_matches("ed");
     let roots = match parsed.operands.as_slice() {
         [] if parsed.has("a") => crate::zpool::known(session)?,
         [name] if !parsed.has("a") => vec![name.clone()],
@@ -295,8 +315,11 @@ fn each(
         }
         lookup::open(session, root, heads(), &[])?;
         let all = lookup::below(session, root, DatasetQuery::WHOLE_TREE, heads(), &WORDS)?;
-        let is_root = |info: &DatasetInfo| text(info, "encryptionroot") == Some(info.name.as_str());
-        chosen.extend(all.unwrap_or_default().into_iter().filter(is_root));
+        let is_meant = |info: &DatasetInfo| {
+            let is_root = text(info, "encryptionroot") == Some(info.name.as_str());
+            is_root && (done.only_check || !(done.is_done)(info))
+        };
+        chosen.extend(all.unwrap_or_default().into_iter().filter(is_meant));
     }
     let mut failed = 0;
     for info in &chosen {
@@ -305,11 +328,15 @@ fn each(
             failed += 1;
         }
     }
-    if !is_one {
+    if !is_one || done.only_check {
         let good = chosen.len() - failed;
+        let word = match done.only_check {
+            true => "verified",
+            false => done.word,
+        };
         writeln!(
             session.out,
-            "{good} / {} key(s) successfully {done}",
+            "{good} / {} key(s) successfully {word}",
             chosen.len()
         )?;
     }

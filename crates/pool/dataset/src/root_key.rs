@@ -48,7 +48,7 @@ impl RootKey {
             rounds = iterations.unwrap_or(PBKDF2_ITERATIONS);
             if rounds < PBKDF2_ITERATIONS_MIN {
                 return Err(CryptError::UserKey {
-                    reason: "pbkdf2iters must be at least 100000.",
+                    reason: "minimum pbkdf2 iterations is 100000",
                 });
             }
         }
