@@ -351,16 +351,24 @@ fn warn_of_features(session: &mut Session, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The full path of a device: a relative one counts from the current directory, or else from `/dev`.
+fn path_of(device: &str) -> String {
+    let here = std::path::absolute(device).ok();
+    let here = here.filter(|path| path.exists());
+    match here.as_deref().and_then(std::path::Path::to_str) {
+        _ if device.starts_with('/') => device.to_owned(),
+        Some(path) => path.to_owned(),
+        None => format!("/dev/{device}"),
+    }
+}
+
 /// Clears the labels of a device.
 pub fn labelclear(session: &mut Session, parsed: &Parsed) -> Ending {
     let device = match parsed.operands.as_slice() {
         [device] => device,
         _ => return Err(Failure::Usage("too many arguments".into())),
     };
-    let path = match device.starts_with('/') {
-        true => device.clone(),
-        false => format!("/dev/{device}"),
-    };
+    let path = path_of(device);
     if let Err(problem) = session.service()?.device(&path) {
         let why = match problem {
             DeviceProblem::Missing => "No such file or directory".to_owned(),

@@ -40,3 +40,21 @@ fn a_guid_in_use_is_not_given_to_another_pool() {
         "one\tONLINE\ntwo\tONLINE\n"
     );
 }
+
+#[test]
+fn labels_are_cleared_by_a_relative_path() {
+    let stage = Stage::new(&["a", "b"], 128);
+    stage.quietly("zpool create -m none tank @a @b");
+    stage.quietly("zpool export tank");
+    for name in ["a", "./b"] {
+        let mut command = stage.command(&format!("zpool labelclear -f {name}"), false);
+        let done = command.current_dir(stage.folder.path()).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+    let mut command = stage.command("zpool labelclear -f none", false);
+    let done = command.current_dir(stage.folder.path()).output().unwrap();
+    let text = String::from_utf8(done.stderr).unwrap();
+    assert_eq!(text, "failed to open none: No such file or directory\n");
+    let (text, _) = stage.run("zpool import");
+    assert_eq!(text, "no pools available to import\n");
+}
