@@ -208,6 +208,12 @@ fn leaves_of(session: &Session, name: &str, devices: &[String]) -> Result<Vec<u6
                 "cannot clear errors for {device}: no such device in pool"
             )));
         };
+        // A spare in use is found below its vdev first.
+        if vdev.class == VdevClass::Spare {
+            return Err(Failure::Refused(format!(
+                "cannot clear errors for {device}: device is reserved as a hot spare"
+            )));
+        }
         let mut stack = vec![vdev];
         while let Some(vdev) = stack.pop() {
             if vdev.children.is_empty() {

@@ -58,3 +58,14 @@ fn labels_are_cleared_by_a_relative_path() {
     let (text, _) = stage.run("zpool import");
     assert_eq!(text, "no pools available to import\n");
 }
+
+#[test]
+fn errors_of_a_hot_spare_are_not_cleared() {
+    let stage = Stage::new(&["a", "b"], 128);
+    stage.quietly("zpool create -m none tank @a spare @b");
+    stage.refused(
+        "zpool clear tank @b",
+        "cannot clear errors for @b: device is reserved as a hot spare",
+    );
+    stage.quietly("zpool clear tank @a");
+}
