@@ -231,7 +231,7 @@ impl Daemon {
         let imported = self.pools.import(&request, None)?;
         for note in self.mounts.mount_all(&self.pools, &imported.name, &[]) {
             if let Note::NotMounted { dataset, why, .. } = note {
-                let text = format!("not mounted: {why:?}");
+                let text = format!("not mounted: {why}");
                 (self.log)(&Line::new(Level::Warning, text).dataset(&dataset));
             }
         }
@@ -242,7 +242,8 @@ impl Daemon {
     fn note_absent(&self, config: &NvList, error: &ImportError) {
         let name = config.string("name").unwrap_or_default().to_owned();
         let text = format!(
-            "noted in the cache file, not imported: {error:?}; look at it with: zpool import"
+            "noted in the cache file, not imported: {}; look at it with: zpool import",
+            crate::words::of_import(error)
         );
         (self.log)(&Line::new(Level::Error, text).pool(&name));
         if let Ok(guid) = config.u64("pool_guid") {
@@ -327,7 +328,7 @@ impl Daemon {
                 mountpoint, why, ..
             } = note
             {
-                let line = Line::new(Level::Warning, format!("still mounted: {why:?}"));
+                let line = Line::new(Level::Warning, format!("still mounted: {why}"));
                 (self.log)(&line.file(&mountpoint));
             }
         }

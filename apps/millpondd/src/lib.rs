@@ -19,6 +19,7 @@
 //! | `cache_watch` | lets the cache follow the memory of the machine |
 //! | `heap` | returns free memory to the system |
 //! | `run` | the process: socket, connections, signals, exit when idle |
+//! | `words` | failures of its own work in words |
 //! | `start` | the client side: connects, and starts a daemon if necessary |
 #![deny(unsafe_code)]
 
@@ -40,6 +41,7 @@ mod start;
 mod state;
 mod state_dirs;
 mod volumes;
+mod words;
 
 pub use daemon::{Daemon, DaemonOptions, Log, StartError};
 pub use fuse::FuseMounter;

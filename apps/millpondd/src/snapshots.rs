@@ -95,7 +95,7 @@ fn changed(
     match handler.call(&request) {
         Ok(_) => Ok(()),
         Err(Failure::ChangeFailure(failure)) => Err(error(failure.error)),
-        Err(other) => Err(suspended(format!("{other:?}"))),
+        Err(other) => Err(suspended(crate::words::of_failure(&other))),
     }
 }
 
@@ -144,6 +144,6 @@ fn error(error: ChangeError) -> FileError {
             Refusal::NotPermitted => FileError::NotPermitted,
             other => suspended(other.to_string()),
         },
-        other => suspended(format!("{other:?}")),
+        other => suspended(crate::words::of_change(&other)),
     }
 }
