@@ -12,6 +12,8 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::size;
 use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{ChangeError, DatasetChange, MountProblem, Note, PoolChange, Value};
+use millpond_engine::Refusal;
+use millpond_env::Tunable;
 
 /// Creates a file system or volume.
 pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -239,6 +241,10 @@ pub fn make_ancestors(
         missing.insert(0, parent.to_owned());
         at = parent;
     }
+    // Checked before any of them is made: a dataset that is refused then would leave them behind.
+    if !missing.is_empty() && name.matches('/').count() >= nesting_max(session) {
+        return Err(refuse(&Refusal::TooDeep.to_string()));
+    }
     if !missing.is_empty() && !may_make {
         return Err(refuse("parent does not exist"));
     }
@@ -251,6 +257,17 @@ pub fn make_ancestors(
         })
     };
     Ok(missing.into_iter().map(make).collect())
+}
+
+/// A dataset has fewer slashes in its name than this.
+fn nesting_max(session: &Session) -> usize {
+    let tunable = Tunable::MaxDatasetNesting;
+    let all = session.service().ok().and_then(|it| it.tunables().ok());
+    let mut all = all.into_iter().flatten();
+    let set = all.find(|one| one.name == tunable.name());
+    // Without a daemon it has its default.
+    let max = set.map_or(tunable.default_value(), |one| one.value);
+    usize::try_from(max).unwrap_or(usize::MAX)
 }
 
 /// Prints the output of `-n`, `-v` and `-P`.
