@@ -198,6 +198,8 @@ fn check_set(parsed: &Parsed) -> Result<(), Failure> {
         operands if operands.iter().all(|word| word.contains('=')) => {
             Err(Failure::Usage("missing dataset name(s)".into()))
         }
+        // Of several words without values each counts as a dataset.
+        [_] => Err(Failure::Usage("missing property=value argument(s)".into())),
         _ => Ok(()),
     }
 }

@@ -25,3 +25,15 @@ fn a_name_that_is_too_deep_leaves_no_ancestors() {
     let (text, _) = stage.run("zfs list -H -o name tank/new");
     assert_eq!(text, "cannot open 'tank/new': dataset does not exist\n");
 }
+
+#[test]
+fn a_single_word_sets_nothing() {
+    let stage = Stage::new(&["a"], 128);
+    stage.quietly("zpool create -m none tank @a");
+    let (text, status) = stage.run("zfs set tank");
+    assert!(
+        text.starts_with("missing property=value argument(s)\nusage:\n\tset "),
+        "{text}"
+    );
+    assert_eq!(status, 2);
+}
