@@ -1,6 +1,6 @@
 //! One sub-command of `zpool` or `zfs`: its arguments are parsed and checked before it runs.
 
-use crate::getopt::{Found, Long, OptionSet, Options, Refused};
+use crate::getopt::{Found, IN_ORDER, Long, OptionSet, Options, Refused};
 use crate::session::{Ending, Failure, Session};
 
 /// A sub-command.
@@ -71,8 +71,9 @@ impl Command {
 
     /// Parses the arguments and runs the command. `program` is `zpool` or `zfs`.
     pub fn run(&self, program: &str, session: &mut Session, arguments: &[String]) -> Ending {
+        let is_in_order = session.environment.variables.contains_key(IN_ORDER);
         let mut parsed = match self.options {
-            Some(set) => parse(set, arguments).map_err(|failure| match failure {
+            Some(set) => parse(set, arguments, is_in_order).map_err(|failure| match failure {
                 // `create` describes this option by its meaning instead of its letter.
                 Failure::Usage(text) if self.name == "create" && text == MISSING_SIZE => {
                     Failure::Usage("missing size argument".into())
@@ -144,8 +145,8 @@ fn require_pools(session: &Session, command: &str, parsed: &Parsed) -> Result<()
 /// The error for `zfs create -V` without a size.
 const MISSING_SIZE: &str = "missing argument for 'V' option";
 
-fn parse(set: OptionSet, arguments: &[String]) -> Result<Parsed, Failure> {
-    let mut walk = Options::new(set, arguments);
+fn parse(set: OptionSet, arguments: &[String], is_in_order: bool) -> Result<Parsed, Failure> {
+    let mut walk = Options::new(set, arguments).in_order(is_in_order);
     let mut options = Vec::new();
     while let Some(option) = walk.next_option() {
         match option {

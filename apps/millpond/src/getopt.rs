@@ -1,9 +1,12 @@
 //! Option parsing with the rules of glibc's `getopt_long`, which scripts rely on.
 //!
 //! Options may follow operands, `--` ends them, letters may be combined, and a long option may be
-//! abbreviated as long as it stays unambiguous.
+//! abbreviated as long as it stays unambiguous. With [`IN_ORDER`] in the environment the first operand ends them.
 
 use std::collections::VecDeque;
+
+/// The environment variable with which no option follows an operand, as POSIX has it. Its value does not matter.
+pub const IN_ORDER: &str = "POSIXLY_CORRECT";
 
 /// The options of a command.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +49,7 @@ pub struct Options {
     rest: VecDeque<String>,
     cluster: VecDeque<char>,
     operands: Vec<String>,
+    is_in_order: bool,
 }
 
 impl Options {
@@ -56,6 +60,15 @@ impl Options {
             rest: arguments.iter().cloned().collect(),
             cluster: VecDeque::new(),
             operands: Vec::new(),
+            is_in_order: false,
+        }
+    }
+
+    /// Ends the options at the first operand.
+    pub fn in_order(self, is_in_order: bool) -> Self {
+        Options {
+            is_in_order,
+            ..self
         }
     }
 
@@ -79,6 +92,9 @@ impl Options {
                 return Some(self.letter(letter));
             }
             self.operands.push(word);
+            if self.is_in_order {
+                self.operands.extend(self.rest.drain(..));
+            }
         }
     }
 
@@ -186,6 +202,15 @@ mod tests {
             [flag("H"), flag("p"), valued("o", "used"), valued("d", "1")]
         );
         assert_eq!(operands, ["a", "b", "-p"]);
+    }
+
+    #[test]
+    fn the_first_operand_can_end_the_options() {
+        let words = ["-H", "a", "-p", "--", "b"].map(str::to_owned);
+        let mut options = Options::new(SET, &words).in_order(true);
+        assert_eq!(options.next_option(), Some(flag("H")));
+        assert_eq!(options.next_option(), None);
+        assert_eq!(options.operands(), ["a", "-p", "--", "b"]);
     }
 
     #[test]

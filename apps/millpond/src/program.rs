@@ -2,6 +2,7 @@
 //!
 //! Selects the program, locates the pools and reads the environment.
 
+use crate::getopt;
 use crate::no_daemon::NoDaemon;
 use crate::session::{Environment, OpenService, Session};
 use crate::text::errors::{ErrorOutput, SharedOutput, words_of};
@@ -195,7 +196,8 @@ fn surroundings() -> Environment {
     let variables: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| {
-            name.starts_with("ZPOOL_") || name.starts_with("ZFS_") || name == "HOME"
+            let is_other = ["HOME", getopt::IN_ORDER].contains(&name.as_str());
+            name.starts_with("ZPOOL_") || name.starts_with("ZFS_") || is_other
         })
         .collect();
     Environment {

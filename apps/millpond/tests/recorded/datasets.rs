@@ -37,3 +37,18 @@ fn a_single_word_sets_nothing() {
     );
     assert_eq!(status, 2);
 }
+
+#[test]
+fn options_end_at_the_first_operand_if_the_environment_says_so() {
+    let stage = Stage::new(&["a"], 128);
+    stage.quietly("zpool create -m none tank @a");
+    let line = "zfs get -H quota tank -p";
+    assert_eq!(stage.run(line), ("tank\tquota\t0\tdefault\n".into(), 0));
+    let mut command = stage.command(line, false);
+    let done = command.env("POSIXLY_CORRECT", "").output().unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(text, "tank\tquota\tnone\tdefault\n");
+    let text = String::from_utf8(done.stderr).unwrap();
+    assert!(text.contains("'-p'"), "{text}");
+    assert!(!done.status.success());
+}
