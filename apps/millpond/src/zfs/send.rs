@@ -285,7 +285,8 @@ fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
         ),
         SendProblem::NotEarlier => warned("not an earlier snapshot from the same fs"),
         SendProblem::Mounted => warned("target is busy; if a filesystem, it must not be mounted"),
-        SendProblem::NoReader => warned("I/O error"),
+        // What read the stream has said why it ended. A signal ends OpenZFS's program as silently.
+        SendProblem::NoReader => return Failure::Status(1),
         SendProblem::Failed(reason) => warned(reason),
     })
 }

@@ -1,6 +1,27 @@
 //! Datasets, their properties and streams.
 
 use super::*;
+use millpond_posix::{Caller, NewMode, WriteAt};
+use std::process::Stdio;
+
+/// Adds a file without a mount, as long as there is room. Returns whether there was.
+fn fill(stage: &Stage, name: &str, file: &str, length: usize) -> bool {
+    let pool = name.split('/').next().unwrap();
+    let pool = stage.served.daemon.pools().writable(pool).unwrap();
+    let files = pool.file_system(name).unwrap();
+    let (root, caller) = (files.root().unwrap(), Caller::root());
+    let mode = NewMode::exactly(0o600);
+    let Ok((node, _)) = files.create(&caller, &root, file.as_bytes(), mode, true) else {
+        return false;
+    };
+    let piece = 128 << 10;
+    let bytes = millpond_sim::noise(length as u64, piece);
+    let mut at = (0..length as u64).step_by(piece);
+    at.all(|at| {
+        let written = files.write(&caller, &node, WriteAt::Offset(at), &bytes);
+        written.is_ok()
+    })
+}
 
 #[test]
 fn a_name_that_is_too_deep_leaves_no_ancestors() {
@@ -50,5 +71,20 @@ fn options_end_at_the_first_operand_if_the_environment_says_so() {
     assert_eq!(text, "tank\tquota\tnone\tdefault\n");
     let text = String::from_utf8(done.stderr).unwrap();
     assert!(text.contains("'-p'"), "{text}");
+    assert!(!done.status.success());
+}
+
+#[test]
+fn a_send_whose_reader_is_gone_ends_silently() {
+    let stage = Stage::new(&["a"], 128);
+    stage.quietly("zpool create -m none tank @a");
+    assert!(fill(&stage, "tank", "f", 4 << 20));
+    assert_eq!(plain(&stage, "zfs snapshot tank@s"), (String::new(), 0));
+    let mut command = stage.command("zfs send tank@s", false);
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    drop(child.stdout.take());
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(done.stderr).unwrap(), "");
     assert!(!done.status.success());
 }
