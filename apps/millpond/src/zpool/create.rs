@@ -9,8 +9,8 @@ use crate::session::{Ending, Failure, Session};
 use crate::zfs::Assignment;
 use millpond_control::properties::DatasetKind;
 use millpond_control::{
-    ChangeError, DeviceProblem, NewDevices, NewPoolRequest, PoolChange, PoolInfo, Service,
-    VdevClass, VdevInfo,
+    ChangeError, DeviceProblem, NewDevices, NewPoolRequest, PoolChange, PoolInfo, PoolVersion,
+    RequestedFeatures, Service, VdevClass, VdevInfo,
 };
 use millpond_engine::FeatureChoice;
 
@@ -63,9 +63,36 @@ pub fn create(session: &mut Session, parsed: &Parsed) -> Ending {
         let title = format!("would create '{name}' with the following layout:");
         print_layout(session, &title, name, &layout, None)?;
     }
+    warn_of_features(session, &request)?;
     // The pool exists; the notes only say that its file systems are not mounted.
     crate::zfs::tell_notes(session, &made.notes)?;
     Ok(u8::from(!made.notes.is_empty()))
+}
+
+/// Names the features that were asked for, and that property `compatibility` leaves out.
+fn warn_of_features(session: &mut Session, request: &NewPoolRequest) -> Result<(), Failure> {
+    let has_list = |(name, _): &(String, String)| name == "compatibility";
+    if request.only_check || !request.properties.iter().any(has_list) {
+        return Ok(());
+    }
+    let name = request.temporary_name.as_ref().unwrap_or(&request.name);
+    let info = session.service()?.pool(name);
+    let info = info.map_err(|error| Failure::Refused(error.to_string()))?;
+    let RequestedFeatures::Listed(listed) = &info.requested else {
+        return Ok(());
+    };
+    for (property, value) in &request.properties {
+        if let Some(feature) = property.strip_prefix("feature@")
+            && value == "enabled"
+            && !listed.iter().any(|known| known == feature)
+        {
+            writeln!(
+                session.err,
+                "Warning: feature \"{feature}\" enabled but is not in specified 'compatibility' feature set."
+            )?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks that nothing exists at the mountpoint of the root file system.
@@ -212,6 +239,7 @@ impl Args {
             let text = format!("property '{full}' specified multiple times");
             return Err(Failure::Refused(text));
         }
+        self.check_version(&full, value)?;
         if full == "ashift" {
             self.ashift = ashift_of(value)?;
         }
@@ -228,6 +256,25 @@ impl Args {
         let value = plain_number(&full, value);
         self.properties.push((full, value));
         Ok(())
+    }
+
+    /// Refuses a version together with a feature. A version that is newer than that of features asks for all of them.
+    fn check_version(&self, property: &str, value: &str) -> Result<(), Failure> {
+        let is_version = property == "version";
+        let is_other = |name: &str| match is_version {
+            true => name.starts_with("feature@"),
+            false => name == "version",
+        };
+        let is_either = is_version || property.starts_with("feature@");
+        let text = "'feature@' and 'version' properties cannot be specified together";
+        if is_either && self.properties.iter().any(|(name, _)| is_other(name)) {
+            return Err(Failure::Refused(text.into()));
+        }
+        let is_newer = |number: u64| number > PoolVersion::FEATURES.0;
+        match is_version && value.parse().is_ok_and(is_newer) {
+            true => Err(Failure::Complaint(format!("{text}\n"))),
+            false => Ok(()),
+        }
     }
 
     fn root_property(&mut self, name: &str, value: &str, action: &str) -> Result<(), Failure> {

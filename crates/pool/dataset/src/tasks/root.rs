@@ -107,7 +107,14 @@ impl SyncTaskContext<'_> {
             dataset,
         };
         for setting in &settings {
-            self.check_limits(&head, setting).map_err(refused)?;
+            let checked = self.check_limits(&head, setting);
+            checked.map_err(|error| match error {
+                DatasetError::Refused { why, .. } => PoolError::RootProperty {
+                    property: setting.name.clone(),
+                    reason: why.to_string(),
+                },
+                other => refused(other),
+            })?;
             self.apply_setting(&head, setting)?;
         }
         if let Some(crypt) = &crypt {
