@@ -72,7 +72,7 @@ fn is_concrete(top: &VdevConfig) -> bool {
     )
 }
 
-/// After the removal the pool must have its slop still, twice.
+/// What is used must fit into the pool without the vdev, beside the slop: the limit that `available` shows.
 fn check_space(pool: &Pool, view: &PoolView, vdev: VdevId) -> Result<(), RemoveError> {
     let space = view.space()?;
     let one = |id: VdevId| space.vdev(id).map(|space| space.usage);
@@ -102,9 +102,7 @@ fn check_space(pool: &Pool, view: &PoolView, vdev: VdevId) -> Result<(), RemoveE
                 .saturating_sub(other.usage.allocated_bytes)
         })
         .fold(0, u64::saturating_add);
-    let has_room = available >= lost.saturating_add(limit.slop_bytes)
-        && free > usage.allocated_bytes
-        && !pool.allocator.is_short();
+    let has_room = available >= lost && free > usage.allocated_bytes && !pool.allocator.is_short();
     match has_room {
         true => Ok(()),
         false => Err(RemoveError::OutOfSpace),
