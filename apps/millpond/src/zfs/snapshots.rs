@@ -82,7 +82,8 @@ pub fn snapshot(session: &mut Session, parsed: &Parsed) -> Ending {
             why: Refusal::SameDatasetTwice,
             ..
         } => SEVERAL_POOLS.to_owned(),
-        ChangeError::Refused { name, .. } => {
+        // A full pool refuses all of them, by its own name.
+        ChangeError::Refused { name, .. } if name.contains('@') => {
             let text = format!("cannot create snapshot '{name}': {}", reason(&failed.error));
             if all.len() > 1 {
                 format!("{text}\nno snapshots were created")

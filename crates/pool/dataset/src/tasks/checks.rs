@@ -363,6 +363,10 @@ impl SyncTaskContext<'_> {
             if more > 0 && more > self.available(head.directory)? {
                 return Err(Refusal::error(full, Refusal::NoSpace));
             }
+            // In a full pool nothing is added. Quotas of datasets do not count: a snapshot takes nothing of theirs.
+            if self.root_available()? == 0 {
+                return Err(Refusal::error(&self.pool.name(), Refusal::NoSpace));
+            }
             must_wait |= phys.previous_snapshot_txg >= self.txg()
                 || (phys.creation_txg >= self.txg() && self.txg() > Txg(4));
             plan.push((head, name.to_owned()));
