@@ -21,3 +21,24 @@ fn a_device_of_an_empty_pool_of_small_ones_is_removed() {
     // The last two together have less than one of them available.
     stage.refused("zpool remove rem @c", "cannot remove @c: out of space");
 }
+
+#[test]
+fn features_that_others_need_are_listed_and_recorded() {
+    let stage = Stage::new(&["a", "b"], 128);
+    stage.quietly("zpool create -m none -d tank @a");
+    let text = stage.done("zpool upgrade tank");
+    assert!(
+        text.contains("\n  resilver_defer\n  bookmark_v2\n  redaction_bookmarks\n"),
+        "{text}"
+    );
+    stage.quietly("zpool create -m none new @b");
+    for pool in ["tank", "new"] {
+        let history = stage.done(&format!("zpool history -i {pool}"));
+        let set = |name: &str| {
+            let line = format!("set feature@{name}=enabled\n");
+            history.matches(&line).count()
+        };
+        assert_eq!(set("bookmark_v2"), 1, "{history}");
+        assert_eq!(set("encryption"), 1, "{history}");
+    }
+}

@@ -498,7 +498,7 @@ impl SyncContext<'_> {
             }
         }
         for feature in features {
-            self.enable_feature(feature)?;
+            self.enable_in_list(feature, true)?;
         }
         let list = crate::bpobj::BpObject::create_sync_list(self)?;
         self.set_directory_number(key::SYNC_BPLIST, list.id().0)?;

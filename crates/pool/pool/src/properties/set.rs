@@ -322,14 +322,16 @@ impl Pool {
         let logs = self.errors_by_head()?;
         self.sync_task(|ctx| {
             let mut enabled = Vec::new();
-            for feature in FEATURES {
+            // Those that are enabled because others need them count too.
+            let is_off = |one: &&Feature| !ctx.feature_is_enabled(one.guid);
+            for feature in FEATURES.iter().filter(is_off).collect::<Vec<_>>() {
                 let is_wanted = demand_written(feature).is_ok()
                     && feature.support == millpond_ondisk::FeatureSupport::Writes
                     && !feature.flags.contains(FeatureFlags::NO_UPGRADE)
                     && compatible
                         .is_none_or(|names| names.iter().any(|name| name == feature.name()));
-                if is_wanted && !ctx.feature_is_enabled(feature.guid) {
-                    ctx.enable_feature(feature)?;
+                if is_wanted {
+                    ctx.enable_in_list(feature, true)?;
                     enabled.push(feature.name());
                 }
             }
@@ -381,12 +383,17 @@ impl SyncContext<'_> {
     /// # Errors
     /// If the MOS cannot be changed.
     pub fn enable_feature(&self, feature: &Feature) -> Result<(), PoolError> {
+        self.enable_in_list(feature, false)
+    }
+
+    /// Enables one of several features. With `always` it is recorded also if one before it needed it.
+    pub(crate) fn enable_in_list(&self, feature: &Feature, always: bool) -> Result<(), PoolError> {
         let change = {
             let mut state = self.pool.state.write();
             let txg = self.txg();
             state.features.enable(feature, txg)?
         };
-        if change.edits.is_empty() {
+        if change.edits.is_empty() && !always {
             return Ok(());
         }
         self.store_features(&change)?;
