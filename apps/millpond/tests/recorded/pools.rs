@@ -42,3 +42,18 @@ fn features_that_others_need_are_listed_and_recorded() {
         assert_eq!(set("encryption"), 1, "{history}");
     }
 }
+
+#[test]
+fn a_sync_is_not_recorded() {
+    let stage = Stage::new(&["a"], 128);
+    stage.quietly("zpool create -m none tank @a");
+    stage.quietly("zpool sync");
+    stage.quietly("zpool sync tank");
+    let history = stage.done("zpool history tank");
+    assert!(!history.contains("sync"), "{history}");
+    stage.quietly("zpool export tank");
+    assert_eq!(stage.run_alone("zpool sync tank"), (String::new(), 0));
+    stage.quietly("zpool import tank");
+    let history = stage.done("zpool history tank");
+    assert!(!history.contains("sync"), "{history}");
+}

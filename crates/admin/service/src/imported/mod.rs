@@ -457,7 +457,8 @@ impl ImportedPools {
             }
             around(Step::After(change), &mut changed).map_err(at(done))?;
         }
-        if let Ok(live) = self.writable(pool)
+        if changes != [PoolChange::Sync]
+            && let Ok(live) = self.writable(pool)
             && live.inner().suspension().is_none()
         {
             let noted = live.inner().record_command(command);

@@ -226,8 +226,10 @@ impl LocalChanges {
             }
         }
         let noted = match &failure {
-            None => live.inner().record_command(&self.history(command)),
-            Some(_) => Ok(()),
+            None if changes != [PoolChange::Sync] => {
+                live.inner().record_command(&self.history(command))
+            }
+            _ => Ok(()),
         };
         if failure.is_none() && changes.iter().any(starts_scan) {
             let done = changes.len();
