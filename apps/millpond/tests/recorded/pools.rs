@@ -57,3 +57,30 @@ fn a_sync_is_not_recorded() {
     let history = stage.done("zpool history tank");
     assert!(!history.contains("sync"), "{history}");
 }
+
+#[test]
+fn a_device_without_its_label_is_shown_by_its_guid() {
+    let stage = Stage::new(&["a", "b", "c"], 128);
+    stage.quietly("zpool create -m none tank raidz @a @b @c");
+    let guid = guid_of(&stage, "tank @b");
+    stage.quietly("zpool export tank");
+    stage.resize("b", 0);
+    stage.resize("b", 128);
+    stage.quietly("zpool import tank");
+    let status = stage.done("zpool status tank");
+    let line = status.lines().find(|line| line.contains(&guid));
+    let words: Vec<&str> = line.unwrap_or(&status).split_whitespace().collect();
+    assert_eq!(
+        words,
+        [&guid, "UNAVAIL", "0", "0", "0", "was", "@b"],
+        "{status}"
+    );
+    let list = stage.done("zpool list -v tank");
+    let line = list.lines().find(|line| line.contains(&guid));
+    let words: Vec<&str> = line.unwrap_or(&list).split_whitespace().collect();
+    assert_eq!((words[0], words[1]), (guid.as_str(), "128M"), "{list}");
+    stage.quietly("zpool replace tank @b");
+    stage.quietly("zpool wait tank");
+    let status = stage.done("zpool status tank");
+    assert!(!status.contains(&guid), "{status}");
+}

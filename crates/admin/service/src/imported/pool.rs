@@ -215,9 +215,21 @@ impl ImportedPool {
         info.is_state_active = true;
         let mut stack = vec![&mut info.root];
         while let Some(vdev) = stack.pop() {
-            // A device that was missing at import is shown by its guid from then on.
-            let is_missing = vdev.state == VdevState::CannotOpen && vdev.aux == VdevAux::OpenFailed;
-            vdev.is_absent |= vdev.kind.is_leaf() && is_missing;
+            // A device that was missing at import is shown by its guid from then on, also if another has its place.
+            let was_found = |guid| match &self.located {
+                Some(located) => located.contains_key(&guid),
+                None => true,
+            };
+            let is_missing = match vdev.aux {
+                VdevAux::OpenFailed => vdev.state == VdevState::CannotOpen,
+                VdevAux::BadLabel => !was_found(vdev.guid),
+                _ => false,
+            };
+            if vdev.kind.is_leaf() && is_missing {
+                vdev.is_absent = true;
+                let there = checks::facts(vdev.path.as_deref().unwrap_or_default());
+                vdev.physical_bytes = there.map_or(0, |device| device.size_bytes);
+            }
             stack.extend(&mut vdev.children);
         }
         let mut set = |name: &str, value: Option<String>| {
