@@ -2,8 +2,8 @@
 
 use super::replication_text;
 use crate::session::Failure;
-use millpond_control::FeatureError;
 use millpond_control::{ChangeError, DeviceInUse, DeviceProblem, NewerDevices};
+use millpond_control::{FeatureError, FeatureFileProblem};
 use millpond_engine::SettingError;
 
 /// The kind of change, for the few texts that depend on it.
@@ -41,6 +41,14 @@ pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
             joined(OVERRIDABLE, all.first().map(replication_text::words))
         }
         ChangeError::Compatibility(files) => {
+            let unknown = files.iter().map(|file| match &file.problem {
+                FeatureFileProblem::UnknownFeature { feature } => Some(feature.as_str()),
+                _ => None,
+            });
+            if let Some(unknown) = unknown.collect::<Option<Vec<_>>>() {
+                let words = "invalid feature name(s) in local compatibility files";
+                return format!("Error: {words}: {} ", unknown.join(" "));
+            }
             let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
             let head = format!(
                 "Error: could not read/parse feature file(s): {} ",
@@ -156,5 +164,33 @@ fn setting(error: &SettingError) -> String {
             format!("feature '{name}' unsupported by kernel")
         }
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_control::FeatureFileError;
+
+    #[test]
+    fn unknown_features_of_a_file_are_named_as_openzfs_does() {
+        let of = |name: &str, problem| FeatureFileError {
+            name: name.into(),
+            problem,
+        };
+        let feature = "bogus_feature".to_owned();
+        let unknown = of("bad", FeatureFileProblem::UnknownFeature { feature });
+        let shown = |files| message(Verb::Create, "x", &ChangeError::Compatibility(files));
+        assert_eq!(
+            shown(vec![unknown.clone()]),
+            "Error: invalid feature name(s) in local compatibility files: bogus_feature "
+        );
+        let cut = of("nonl", FeatureFileProblem::NoNewline);
+        assert_eq!(
+            shown(vec![unknown, cut]),
+            "Error: could not read/parse feature file(s): bad,nonl \n\
+             bad: there is no feature 'bogus_feature'\n\
+             nonl: the file does not end with a newline"
+        );
     }
 }

@@ -107,7 +107,7 @@ pub fn condition(pool: &PoolInfo, purpose: Purpose) -> Option<Condition> {
         .or_else(|| replicated_devices(pool, is_import))
         .or_else(|| sectors(pool, purpose))
         .or_else(|| pool.errata.filter(|n| *n > 0).map(Condition::Errata))
-        .or_else(|| versions(pool))
+        .or_else(|| versions(pool, is_import))
 }
 
 fn scanning(pool: &PoolInfo) -> Option<Condition> {
@@ -217,7 +217,7 @@ fn sectors(pool: &PoolInfo, purpose: Purpose) -> Option<Condition> {
     (!ignore_ashift && any_leaf(pool, is_coarse)).then_some(Condition::NonNativeAshift)
 }
 
-fn versions(pool: &PoolInfo) -> Option<Condition> {
+fn versions(pool: &PoolInfo, is_import: bool) -> Option<Condition> {
     if !PoolVersion(pool.version).has_features() {
         let is_wanted = pool.requested == RequestedFeatures::Legacy;
         return (!is_wanted).then_some(Condition::VersionOlder);
@@ -225,9 +225,11 @@ fn versions(pool: &PoolInfo) -> Option<Condition> {
     let is_requested = |name: &str| match &pool.requested {
         RequestedFeatures::All => true,
         RequestedFeatures::Listed(names) => names.iter().any(|n| n == name),
-        RequestedFeatures::Legacy | RequestedFeatures::Unreadable => false,
+        // Before the import the files do not count, as with OpenZFS.
+        RequestedFeatures::Unreadable => is_import,
+        RequestedFeatures::Legacy => false,
     };
-    if pool.requested == RequestedFeatures::Unreadable {
+    if pool.requested == RequestedFeatures::Unreadable && !is_import {
         return Some(Condition::CompatibilityError);
     }
     pool.features.iter().find_map(|feature| {

@@ -39,7 +39,7 @@ pub enum FeatureFileProblem {
     /// The administrator asks for a feature that does not exist.
     #[error("there is no feature '{feature}'")]
     UnknownFeature {
-        /// Its name in the file.
+        /// Its name in the file; of several all, with blanks between.
         feature: String,
     },
     /// It cannot be read; the text gives the system's reason.

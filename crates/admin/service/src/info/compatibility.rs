@@ -69,11 +69,13 @@ fn read_set(name: &str) -> Result<Vec<String>, FeatureFileProblem> {
         return Err(FeatureFileProblem::Unknown);
     }
     if let Some(set) = read_file(&Path::new(OWN_FOLDER).join(name))? {
-        let unknown = set.iter().find(|word| Feature::by_name(word).is_none());
-        return match unknown.cloned() {
-            Some(feature) => Err(FeatureFileProblem::UnknownFeature { feature }),
-            None => Ok(set),
-        };
+        let unknown = set.iter().filter(|word| Feature::by_name(word).is_none());
+        let unknown: Vec<&str> = unknown.map(String::as_str).collect();
+        if !unknown.is_empty() {
+            let feature = unknown.join(" ");
+            return Err(FeatureFileProblem::UnknownFeature { feature });
+        }
+        return Ok(set);
     }
     // A distribution may list features that came later.
     if let Some(set) = read_file(&Path::new(SHIPPED_FOLDER).join(name))? {
