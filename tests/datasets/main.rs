@@ -4,7 +4,7 @@
 //! pool.
 
 mod bench;
-
+mod destroying;
 mod steps;
 
 use bench::Bench;
@@ -113,52 +113,6 @@ fn many_made_and_destroyed_in_one_txg_are_as_those_of_their_own() {
         .destroy_datasets(&["tank/dos/a/b", "tank/dos/a"])
         .unwrap();
     assert!(!bench.exists("tank/dos/a"));
-    bench.settle();
-    bench.check();
-    bench.judge();
-}
-
-#[test]
-fn a_tree_with_snapshots_and_clones_is_destroyed_in_one_txg() {
-    let bench = Bench::new("tree at once");
-    let datasets = bench.datasets();
-    for name in ["tank/t", "tank/t/a", "tank/t/a/b"] {
-        datasets.create_filesystem(name, &[]).unwrap();
-        bench.write(name, 5, 10);
-    }
-    datasets.snapshot_recursively("tank/t@s").unwrap();
-    bench.write("tank/t/a", 5, 4);
-    datasets.snapshot(&["tank/t/a@u"], &[]).unwrap();
-    datasets
-        .clone_snapshot("tank/t/a@s", "tank/t/clone", &[])
-        .unwrap();
-    bench.write("tank/t/clone", 7, 3);
-    bench.pool().sync().unwrap();
-    datasets.hold(&["tank/t/a@u"], "keep").unwrap();
-    let all = [
-        "tank/t/clone",
-        "tank/t/a/b@s",
-        "tank/t/a/b",
-        "tank/t/a@s",
-        "tank/t/a@u",
-        "tank/t/a",
-        "tank/t@s",
-        "tank/t",
-    ];
-    // The snapshots before the held one are destroyed, the later ones are not.
-    assert_eq!(why(datasets.destroy_in_order(&all)), Refusal::IsHeld);
-    assert_eq!(
-        datasets.names_below("tank").unwrap(),
-        ["tank", "tank/t", "tank/t/a"]
-    );
-    assert!(!bench.exists("tank/t/a@s") && bench.exists("tank/t@s"));
-    bench.settle();
-    bench.check();
-    datasets.release(&["tank/t/a@u"], "keep").unwrap();
-    let before = bench.pool().uberblock().txg;
-    datasets.destroy_in_order(&all[4..]).unwrap();
-    assert!(bench.pool().uberblock().txg.0 <= before.0 + 2);
-    assert_eq!(datasets.names_below("tank").unwrap(), ["tank"]);
     bench.settle();
     bench.check();
     bench.judge();

@@ -180,7 +180,7 @@ fn encryption_roots_go_with_all_that_needs_them() {
     datasets.rename("tank/c/moved", "tank/r/d").unwrap();
     datasets.create_filesystem("tank/c/own", &[]).unwrap();
     let all = ["tank/c/own", "tank/c", "tank/r/d@s", "tank/r/d", "tank/r"];
-    datasets.destroy_in_order(&all).unwrap();
+    datasets.destroy_in_order(&all, None).unwrap();
     finish(&world, pool, "all gone");
 }
 
@@ -237,7 +237,7 @@ fn a_lost_encryption_root_does_not_hide_the_pool() {
         let datasets = pool.datasets();
         datasets.rename("tank/c/moved", "tank/moved").unwrap();
         let all = ["tank/c", "tank/moved@t", "tank/moved@s", "tank/moved"];
-        datasets.destroy_in_order(&all).unwrap();
+        datasets.destroy_in_order(&all, None).unwrap();
         finish(&world, pool, "saved");
     }
 }

@@ -107,6 +107,73 @@ fn streams_are_the_same_with_and_without_the_daemon() {
     }
 }
 
+/// What cannot be destroyed keeps all that would have been destroyed before it.
+#[test]
+fn a_snapshot_that_is_sent_or_held_keeps_its_tree_and_its_clones() {
+    let stage = filled();
+    for line in [
+        "zfs clone tank@one tank/q",
+        "zfs create tank/q/a",
+        "zfs create tank/q/b",
+        "zfs snapshot -r tank/q@1",
+        "zfs snapshot tank/q@2",
+        "zfs snapshot tank/q@3",
+        "zfs clone tank/q@3 tank/c3",
+        "zfs clone tank/q/a@1 tank/ca",
+        "zfs bookmark tank/q@3 tank/q#3",
+    ] {
+        assert_eq!(text(&stage, line, false), (String::new(), 0), "{line}");
+    }
+    let all = "zfs list -H -r -t all -o name tank";
+    let before = text(&stage, all, false);
+    let refused = |line: &str, words: &str| {
+        let done = text(&stage, line, false);
+        assert_eq!(done, (format!("{words}\n"), 1), "{line}");
+        assert_eq!(text(&stage, all, false), before, "{line}");
+    };
+    let mut command = stage.command("zfs send tank/q@2", false);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = child.stdout.take().unwrap();
+    output.read_exact(&mut [0; 1000]).unwrap();
+    refused(
+        "zfs destroy -R tank/q",
+        "cannot destroy 'tank/q@2': dataset is busy",
+    );
+    refused(
+        "zfs rollback -R tank/q@1",
+        "cannot rollback to 'tank/q@1': dataset is busy",
+    );
+    drop(output);
+    child.wait().unwrap();
+    let held = |name: &str| {
+        format!(
+            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders."
+        )
+    };
+    let hold = |name: &str, verb: &str| {
+        assert_eq!(text(&stage, &format!("zfs {verb} k {name}"), false).1, 0);
+    };
+    hold("tank/q/b@1", "hold");
+    refused("zfs destroy -R tank/q", &held("tank/q/b@1"));
+    refused("zfs destroy -R tank/q@1", &held("tank/q/b@1"));
+    hold("tank/q/b@1", "release");
+    hold("tank/q@2", "hold");
+    let (words, status) = text(&stage, "zfs rollback -R tank/q@1", false);
+    assert!(status == 1 && words.contains("being held"), "{words}");
+    assert_eq!(text(&stage, all, false), before);
+    hold("tank/q@2", "release");
+    // A file system in use is not rolled back, so nothing newer is destroyed for it.
+    let pool = stage.served.daemon.pools().writable("tank").unwrap();
+    let used = pool.file_system("tank/q").unwrap();
+    let (words, status) = text(&stage, "zfs rollback -R tank/q@1", false);
+    assert!(status == 1 && words.contains("busy"), "{words}");
+    assert_eq!(text(&stage, all, false), before);
+    drop((used, pool));
+    for line in ["zfs rollback -R tank/q@1", "zfs destroy -R tank/q"] {
+        assert_eq!(text(&stage, line, false), (String::new(), 0), "{line}");
+    }
+}
+
 /// The output of a command that reads this.
 fn reading(stage: &Stage, line: &str, input: &[u8]) -> (String, i32) {
     let mut file = tempfile::tempfile().unwrap();

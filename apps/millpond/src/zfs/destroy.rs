@@ -172,11 +172,22 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     if parsed.has("n") {
         return Ok(0);
     }
-    let mut changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
-    changes.push(PoolChange::Dataset(DatasetChange::DestroySnapshots {
-        names: found.iter().map(|info| info.name.clone()).collect(),
-        defer: parsed.has("d"),
-    }));
+    let names: Vec<String> = found.iter().map(|info| info.name.clone()).collect();
+    let change = match gone.is_empty() {
+        true => PoolChange::Dataset(DatasetChange::DestroySnapshots {
+            names,
+            defer: parsed.has("d"),
+        }),
+        // The clones are destroyed only if the snapshots can be, too. With `-R`, `-d` has no effect.
+        false => {
+            gone.extend(names);
+            PoolChange::Dataset(DatasetChange::DestroyInOrder {
+                names: gone,
+                before_rollback: None,
+            })
+        }
+    };
+    let changes = [change];
     let done = session
         .service()?
         .change(pool_of(name), &changes, &parsed.line);
@@ -201,6 +212,12 @@ fn snapshot_refusal(error: &ChangeError, asked: &[DatasetInfo]) -> String {
             why: Refusal::HasClones,
         } => format!("cannot destroy snapshot {name}: snapshot is cloned"),
         ChangeError::Denied => format!("cannot destroy snapshots: {}", reason(error)),
+        ChangeError::Refused { name, .. } if name.contains('@') => {
+            format!("cannot destroy snapshot {name}: {}", reason(error))
+        }
+        ChangeError::Refused { name, .. } => {
+            format!("cannot destroy '{name}': {}", reason(error))
+        }
         other => format!("cannot destroy snapshot {first}: {}", reason(other)),
     }
 }
@@ -249,9 +266,12 @@ fn add_tree(
 }
 
 /// One change that destroys these datasets; `None` if there are none.
-pub fn all_of(names: Vec<String>) -> Option<PoolChange> {
+fn all_of(names: Vec<String>) -> Option<PoolChange> {
     let is_any = !names.is_empty();
-    is_any.then_some(PoolChange::Dataset(DatasetChange::DestroyInOrder { names }))
+    is_any.then_some(PoolChange::Dataset(DatasetChange::DestroyInOrder {
+        names,
+        before_rollback: None,
+    }))
 }
 
 fn is_within(name: &str, root: &str) -> bool {
@@ -361,7 +381,6 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
     {
         return Err(Failure::Refused(snapshot_refusal(&failed.error, &[])));
     }
-    // The datasets before it in the order are destroyed already.
     let which = match &failed.error {
         ChangeError::Refused { name, .. } | ChangeError::NoSuchDataset(name) => name.as_str(),
         _ => name,

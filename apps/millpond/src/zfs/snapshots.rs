@@ -151,7 +151,13 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
     let is_bookmark = |info: &&DatasetInfo| info.kind == DatasetKind::Bookmark;
     let snapshots = newer.iter().rev().filter(|info| !is_bookmark(info));
     gone.extend(snapshots.map(|info| info.name.clone()));
-    let mut changes: Vec<PoolChange> = super::destroy::all_of(gone).into_iter().collect();
+    let mut changes = vec![];
+    if !newer.is_empty() {
+        changes.push(PoolChange::Dataset(DatasetChange::DestroyInOrder {
+            names: gone,
+            before_rollback: Some(name.clone()),
+        }));
+    }
     for info in newer.iter().rev().filter(is_bookmark) {
         changes.push(PoolChange::Dataset(DatasetChange::Destroy {
             name: info.name.clone(),

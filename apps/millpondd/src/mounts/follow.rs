@@ -78,7 +78,7 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
                 Effect::New(name)
             }
             DatasetChange::Destroy { name } if !name.contains('#') => Effect::InTheWay(name),
-            DatasetChange::DestroyInOrder { names }
+            DatasetChange::DestroyInOrder { names, .. }
             | DatasetChange::DestroySnapshots { names, .. } => Effect::AllInTheWay(names),
             DatasetChange::Rename {
                 from,

@@ -47,9 +47,8 @@ fn effect<'c>(change: &'c PoolChange, pool: &'c str) -> Effect<'c> {
             Effect::Changes(name, false)
         }
         DatasetChange::Destroy { name } if !name.contains('#') => Effect::Goes(name),
-        DatasetChange::DestroyInOrder { names } | DatasetChange::DestroySnapshots { names, .. } => {
-            Effect::AllGo(names)
-        }
+        DatasetChange::DestroyInOrder { names, .. }
+        | DatasetChange::DestroySnapshots { names, .. } => Effect::AllGo(names),
         // The devices stay, and their links move. Those of snapshots may come to belong to another dataset.
         DatasetChange::Rename { .. } | DatasetChange::Promote { .. } => {
             Effect::Changes(pool, false)
@@ -169,7 +168,7 @@ impl<'a> FollowVolumes<'a> {
         let (names, is_release): (&[String], bool) = match change {
             DatasetChange::Release { names, .. } => (names, true),
             DatasetChange::Destroy { name } => (std::slice::from_ref(name), false),
-            DatasetChange::DestroyInOrder { names } => (names, false),
+            DatasetChange::DestroyInOrder { names, .. } => (names, false),
             _ => return vec![],
         };
         let live = self.pools.get(self.pool);

@@ -332,6 +332,7 @@ fn what_is_mounted_stays_mounted() {
     busy(as_is(&alice, destroy("t/a/b")));
     let in_order = |names: &[&str]| DatasetChange::DestroyInOrder {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
+        before_rollback: None,
     };
     busy(as_is(&alice, in_order(&["t/a/b"])));
     busy(as_is(&alice, rename("t/a/b", "t/a/c")));

@@ -74,6 +74,7 @@ fn mounts_are_restored_as_they_were_or_kept() {
         .into();
     let all = || DatasetChange::DestroyInOrder {
         names: names.clone(),
+        before_rollback: None,
     };
     let refused = change(all()).unwrap_err();
     assert!(

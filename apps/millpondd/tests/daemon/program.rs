@@ -65,7 +65,10 @@ fn mounted_snapshots_stay_and_follow_a_program() {
     assert_eq!(changed, [(PathBuf::from("/t/a"), false)]);
     // Destroying by a command unmounts it first, and an export does not wait for it.
     let names = vec!["t/a@v".into()];
-    let destroy = DatasetChange::DestroyInOrder { names };
+    let destroy = DatasetChange::DestroyInOrder {
+        names,
+        before_rollback: None,
+    };
     asked
         .change("t", &[PoolChange::Dataset(destroy)], "")
         .unwrap();

@@ -73,11 +73,13 @@ pub enum DatasetChange {
         /// Its name.
         name: String,
     },
-    /// Destroys file systems, volumes and snapshots in this order, many per txg, until one is refused. A
-    /// dataset must come after those that depend on it.
+    /// Destroys file systems, volumes and snapshots in this order. A dataset must come after those that depend on it. All
+    /// are checked before the first is destroyed.
     DestroyInOrder {
         /// Full names.
         names: Vec<String>,
+        /// The snapshot that is rolled back to afterwards: if that will not be possible, nothing is destroyed.
+        before_rollback: Option<String>,
     },
     /// Destroys snapshots, all or none.
     DestroySnapshots {

@@ -393,7 +393,10 @@ fn of_dataset(
             datasets.snapshot_by(&borrowed(names), &values(properties), user)?;
         }
         DatasetChange::Destroy { name } => datasets.destroy(name, DestroyOptions::default())?,
-        DatasetChange::DestroyInOrder { names } => datasets.destroy_in_order(&borrowed(names))?,
+        DatasetChange::DestroyInOrder {
+            names,
+            before_rollback,
+        } => datasets.destroy_in_order(&borrowed(names), before_rollback.as_deref())?,
         DatasetChange::DestroySnapshots { names, defer } => {
             let options = DestroyOptions { defer: *defer };
             datasets.destroy_snapshots(&borrowed(names), options)?;

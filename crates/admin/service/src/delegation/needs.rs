@@ -213,9 +213,18 @@ fn of_dataset(change: &DatasetChange) -> Needs {
         DatasetChange::Destroy { name } | DatasetChange::AbortReceive { name } => {
             Some(here(name, &["destroy", "mount"]))
         }
-        DatasetChange::DestroyInOrder { names } | DatasetChange::DestroySnapshots { names, .. } => {
-            at_each(names, &["destroy", "mount"])
+        DatasetChange::DestroyInOrder {
+            names,
+            before_rollback: Some(snapshot),
+        } => {
+            let mut needs = here(snapshot, &["rollback"]);
+            if !names.is_empty() {
+                needs.extend(at_each(names, &["destroy", "mount"])?);
+            }
+            Some(needs)
         }
+        DatasetChange::DestroyInOrder { names, .. }
+        | DatasetChange::DestroySnapshots { names, .. } => at_each(names, &["destroy", "mount"]),
         DatasetChange::Rename {
             from,
             to,

@@ -55,7 +55,10 @@ fn pools_mounts_and_empty_commands_are_the_superusers() {
             names: vec![],
             properties: vec![],
         },
-        DatasetChange::DestroyInOrder { names: vec![] },
+        DatasetChange::DestroyInOrder {
+            names: vec![],
+            before_rollback: None,
+        },
         DatasetChange::Hold {
             names: vec![],
             tag: "x".into(),

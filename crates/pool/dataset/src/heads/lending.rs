@@ -49,6 +49,10 @@ impl Lending {
         lent.gone.insert(snapshot);
         true
     }
+    /// Lets a snapshot be used again that is not destroyed after all.
+    pub(crate) fn reopen(&self, snapshot: ObjectId) {
+        self.0.lock().gone.remove(&snapshot);
+    }
     /// Notes that a snapshot is being read. Returns false if it is being destroyed.
     fn begin_use(&self, snapshot: ObjectId) -> bool {
         let mut lent = self.0.lock();

@@ -20,7 +20,7 @@ pub struct DestroyOptions {
 }
 
 /// The most datasets created or destroyed in one txg; bounds dirty data.
-const CHANGED_HEADS_MAX: usize = 512;
+pub(super) const CHANGED_HEADS_MAX: usize = 512;
 
 impl Datasets {
     /// Takes snapshots atomically in one txg.
@@ -128,19 +128,6 @@ impl Datasets {
             names,
             |s, name| s.close_to_destroy(name),
             |s, _, closed| s.destroy_closed(closed),
-        )
-    }
-
-    /// Destroys file systems, volumes and snapshots in the order of `names`, many per txg. Dependents must
-    /// come first: descendants, snapshots, and clones of those.
-    ///
-    /// # Errors
-    /// As for a single one, for the first that is refused. The earlier ones are then destroyed.
-    pub fn destroy_in_order(&self, names: &[&str]) -> Result<(), DatasetError> {
-        self.one_by_one(
-            names,
-            |s, name| s.prepare_destroy(name),
-            |s, _, prepared| s.destroy_prepared(prepared),
         )
     }
 

@@ -13,7 +13,7 @@ use crate::tasks::new_dataset::NewDataset;
 use crate::{Creator, DatasetError, DatasetName, NAME_BYTES_MAX, NameTail, Refusal};
 use millpond_object::ObjectSetView;
 use millpond_ondisk::dsl::keys::{self, RECEIVE_DATASET};
-use millpond_ondisk::{DslDatasetFlags, ObjectId, ObjectSetKind, Txg};
+use millpond_ondisk::{DslDatasetFlags, DslDatasetPhys, ObjectId, ObjectSetKind, Txg};
 use millpond_pool::HistoryEvent;
 use millpond_pool::PoolError;
 use millpond_pool::properties::Edit;
@@ -190,7 +190,7 @@ impl SyncTaskContext<'_> {
     }
 
     /// The hidden child dataset of an unfinished receive into a dataset. Only this dataset uses it.
-    fn half_received_below(&self, head: &Head) -> Result<Option<Head>, DatasetError> {
+    pub(crate) fn half_received_below(&self, head: &Head) -> Result<Option<Head>, DatasetError> {
         let children = self.children(head.directory)?;
         match children.iter().any(|child| child.0 == RECEIVE_DATASET) {
             true => {
@@ -387,14 +387,30 @@ impl SyncTaskContext<'_> {
         if !self.snapshot_entries(&phys)?.is_empty() {
             return refused(Refusal::HasSnapshots);
         }
-        self.check_root_unused(head)?;
+        self.check_root_unused(head, &BTreeSet::new())?;
+        self.check_freed_at_once(head, &phys)
+    }
+
+    /// Refuses a head whose blocks would be freed at once, if its object set is lost: that would suspend the pool.
+    pub(crate) fn check_freed_at_once(
+        &self,
+        head: &Head,
+        phys: &DslDatasetPhys,
+    ) -> Result<(), DatasetError> {
         let is_queued = self.is_enabled(crate::heads::features::ASYNC_DESTROY)
             || self.livelist_of(head.directory)?.is_some();
         if !is_queued && !phys.block_pointer.is_hole() {
-            // Its blocks are freed at once. If its object set is lost, that would suspend the pool.
             self.kind_of(head)?;
         }
         Ok(())
+    }
+
+    /// Refuses a head that is in use.
+    pub(crate) fn check_closable(&self, name: &str, head: ObjectId) -> Result<(), DatasetError> {
+        match self.datasets.is_closable(head, self.txg()) {
+            true => Ok(()),
+            false => Err(Refusal::error(name, Refusal::Busy)),
+        }
     }
 
     /// The history's description of how a head was destroyed.

@@ -139,14 +139,19 @@ impl SyncTaskContext<'_> {
         Ok(found)
     }
 
-    /// Refuses to destroy an encryption root whose key others need.
-    pub(crate) fn check_root_unused(&self, head: &Head) -> Result<(), DatasetError> {
+    /// Refuses to destroy an encryption root whose key others need. Those whose directories are in `gone` do not count.
+    pub(crate) fn check_root_unused(
+        &self,
+        head: &Head,
+        gone: &BTreeSet<ObjectId>,
+    ) -> Result<(), DatasetError> {
         let root = head.directory;
         if !self.is_encryption_root(root)? {
             return Ok(());
         }
         let users: Vec<(ObjectId, ObjectId)> = self.with_key_uses(|uses| {
             let of_root = uses.iter().filter(|(_, used)| used.root == root);
+            let of_root = of_root.filter(|(id, _)| !gone.contains(*id));
             of_root.map(|(id, used)| (*id, used.object)).collect()
         })?;
         let (mut owners, mut clones) = (vec![], vec![]);

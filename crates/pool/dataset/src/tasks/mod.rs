@@ -15,6 +15,7 @@ pub(crate) mod create;
 pub(crate) mod deadlist;
 pub(crate) mod deadlist_cache;
 pub(crate) mod destroy_head;
+mod destroy_plan;
 pub(crate) mod destroy_snapshot;
 mod destroyed_tree;
 pub(crate) mod directories;

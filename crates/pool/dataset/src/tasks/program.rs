@@ -365,13 +365,6 @@ impl SyncTaskContext<'_> {
             dataset,
         }))
     }
-
-    fn check_closable(&self, name: &str, head: ObjectId) -> Refused {
-        match self.datasets.is_closable(head, self.txg()) {
-            true => Ok(()),
-            false => Err(Refusal::error(name, Refusal::Busy)),
-        }
-    }
 }
 
 /// What a program reads.

@@ -1,0 +1,103 @@
+//! Trees are destroyed with their snapshots and clones: all of it, or nothing.
+
+use crate::bench::Bench;
+use crate::why;
+use millpond_dataset::{Dataset, DestroyOptions, Refusal};
+
+#[test]
+fn a_tree_with_snapshots_and_clones_is_destroyed_in_one_txg() {
+    let bench = Bench::new("tree at once");
+    let datasets = bench.datasets();
+    for name in ["tank/t", "tank/t/a", "tank/t/a/b"] {
+        datasets.create_filesystem(name, &[]).unwrap();
+        bench.write(name, 5, 10);
+    }
+    datasets.snapshot_recursively("tank/t@s").unwrap();
+    bench.write("tank/t/a", 5, 4);
+    datasets.snapshot(&["tank/t/a@u"], &[]).unwrap();
+    datasets
+        .clone_snapshot("tank/t/a@s", "tank/t/clone", &[])
+        .unwrap();
+    bench.write("tank/t/clone", 7, 3);
+    bench.pool().sync().unwrap();
+    datasets.hold(&["tank/t/a@u"], "keep").unwrap();
+    let all = [
+        "tank/t/clone",
+        "tank/t/a/b@s",
+        "tank/t/a/b",
+        "tank/t/a@s",
+        "tank/t/a@u",
+        "tank/t/a",
+        "tank/t@s",
+        "tank/t",
+    ];
+    // One that cannot be destroyed keeps them all: held, being read, a clone outside, a head in use, a snapshot that is not
+    // in the list.
+    let refused = |names: &[&str], expected: Refusal| {
+        assert_eq!(why(datasets.destroy_in_order(names, None)), expected);
+        assert!(all.iter().all(|name| bench.exists(name)), "{expected:?}");
+    };
+    refused(&all, Refusal::IsHeld);
+    datasets.release(&["tank/t/a@u"], "keep").unwrap();
+    let last = Dataset::find(&bench.read_back(), "tank/t@s").unwrap();
+    let used = datasets.use_snapshot(last.id()).unwrap().unwrap();
+    refused(&all, Refusal::Busy);
+    drop(used);
+    refused(&all[1..], Refusal::HasClones);
+    let open = datasets.open_head("tank/t").unwrap();
+    refused(&all, Refusal::Busy);
+    drop(open);
+    let without: Vec<&str> = (all.iter().copied())
+        .filter(|name| *name != "tank/t/a@u")
+        .collect();
+    refused(&without, Refusal::HasSnapshots);
+    // A refused snapshot can be used again at once.
+    assert!(datasets.use_snapshot(last.id()).unwrap().is_some());
+    bench.settle();
+    bench.check();
+    let before = bench.pool().uberblock().txg;
+    datasets.destroy_in_order(&all, None).unwrap();
+    // The background may write some txgs already; one for each dataset would be more.
+    let after = bench.pool().uberblock().txg;
+    assert!(after.0 < before.0 + all.len() as u64);
+    assert_eq!(datasets.names_below("tank").unwrap(), ["tank"]);
+    bench.settle();
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn what_a_rollback_destroys_is_kept_if_the_rollback_is_refused() {
+    let bench = Bench::new("rollback refused");
+    let datasets = bench.datasets();
+    datasets.create_filesystem("tank/t", &[]).unwrap();
+    for name in ["tank/t@1", "tank/t@2", "tank/t@3"] {
+        datasets.snapshot(&[name], &[]).unwrap();
+    }
+    datasets
+        .clone_snapshot("tank/t@3", "tank/clone", &[])
+        .unwrap();
+    let newer = ["tank/clone", "tank/t@3", "tank/t@2"];
+    let refused = |names: &[&str], expected: Refusal| {
+        let done = datasets.destroy_in_order(names, Some("tank/t@1"));
+        assert_eq!(why(done), expected);
+        assert!(newer.iter().all(|name| bench.exists(name)), "{expected:?}");
+    };
+    let open = datasets.open_head("tank/t").unwrap();
+    refused(&newer, Refusal::Busy);
+    drop(open);
+    refused(&newer[..2], Refusal::NotTheLatest);
+    datasets.hold(&["tank/t@2"], "keep").unwrap();
+    refused(&newer, Refusal::IsHeld);
+    datasets.release(&["tank/t@2"], "keep").unwrap();
+    // A snapshot that is marked for destruction goes with its clone.
+    datasets
+        .destroy("tank/t@3", DestroyOptions { defer: true })
+        .unwrap();
+    datasets.destroy_in_order(&newer, Some("tank/t@1")).unwrap();
+    datasets.rollback("tank/t@1").unwrap();
+    assert!(!newer.iter().any(|name| bench.exists(name)));
+    bench.settle();
+    bench.check();
+    bench.judge();
+}
