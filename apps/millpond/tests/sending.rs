@@ -6,7 +6,7 @@ mod stage;
 use millpond_posix::{Caller, NewMode, WriteAt};
 use millpond_stream::{Record, StreamReader};
 use stage::Stage;
-use std::io::{Read, Seek, Write};
+use std::io::{BufRead, Read, Seek, Write};
 use std::process::Stdio;
 
 /// More than a pipe holds.
@@ -172,6 +172,44 @@ fn a_snapshot_that_is_sent_or_held_keeps_its_tree_and_its_clones() {
     for line in ["zfs rollback -R tank/q@1", "zfs destroy -R tank/q"] {
         assert_eq!(text(&stage, line, false), (String::new(), 0), "{line}");
     }
+}
+
+/// `dd`, `pv` and people ask for progress with a signal.
+#[test]
+fn a_signal_asks_for_progress_and_ends_nothing() {
+    let stage = filled();
+    let whole = stream(&stage, "zfs send tank@one", false);
+    for (line, ending) in [
+        ("zfs send tank@one", "   tank@one\n"),
+        ("zfs send -P tank@one", "\ttank@one\n"),
+    ] {
+        let mut command = stage.command(line, false);
+        let mut child = (command.stdout(Stdio::piped()).stderr(Stdio::piped()))
+            .spawn()
+            .unwrap();
+        let mut sent = vec![0; 1000];
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut sent).unwrap();
+        // The pipes are full, and the rest waits.
+        let process = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(process, rustix::process::Signal::USR1).unwrap();
+        let mut told = String::new();
+        let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
+        errors.read_line(&mut told).unwrap();
+        assert!(told.ends_with(ending), "{told:?}");
+        output.read_to_end(&mut sent).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(sent == whole, "{line}");
+    }
+    // Output that takes no pages.
+    let path = stage.tools.path().join("appended");
+    let file = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path);
+    let mut command = stage.command("zfs send tank@one", false);
+    assert!(command.stdout(file.unwrap()).status().unwrap().success());
+    assert!(std::fs::read(&path).unwrap() == whole);
 }
 
 /// The output of a command that reads this.

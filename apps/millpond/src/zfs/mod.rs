@@ -25,6 +25,7 @@ mod receive;
 mod redact;
 mod rewrite;
 mod send;
+mod send_progress;
 mod set;
 mod share;
 mod shown;

@@ -1,27 +1,21 @@
 //! `zfs send`.
 
 use super::lookup::{self, head_of, one};
+use super::send_progress as progress;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number::{bytes, count};
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{
     Reply, Request, ResumeToken, SendPackage, SendPlan, SendProblem, SendStream,
 };
-use millpond_env::{Env, thread};
-use std::fs::File;
-use std::io::{IsTerminal, Read, Write};
+use std::io::IsTerminal;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Options that say how blocks are sent, or what a package has. A partly received state determines the first itself.
 const NOT_WITH_SAVED: [&str; 11] = ["e", "L", "c", "w", "p", "R", "b", "h", "i", "I", "d"];
 /// The status of a token that is not usable.
 const CORRUPT: u8 = 255;
-/// How much is passed on at once while progress is shown.
-const PIECE_BYTES: usize = 128 << 10;
-const SECOND_NS: u64 = 1_000_000_000;
 
 /// Writes a snapshot as a stream to standard output.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -79,10 +73,13 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     session.out.flush()?;
     let output = std::io::stdout().as_fd().try_clone_to_owned()?;
-    let reply = match parsed.has("v") {
-        true => with_progress(session, &stream, output, is_parsable)?,
-        false => transfer(session, &stream, output)?,
+    let style = progress::Style {
+        each_second: parsed.has("v"),
+        is_parsable,
     };
+    let reply = progress::pass_on(session, &stream.name, output, style, |session, output| {
+        transfer(session, &stream, output)
+    })?;
     reply.map_err(refused)?;
     Ok(0)
 }
@@ -347,60 +344,4 @@ fn transfer(
         Ok(_) => Err(millpond_control::Failure::other_reply().into()),
         Err(failure) => Err(failure.into()),
     })
-}
-
-/// Passes the stream on itself, and says every second how much came.
-fn with_progress(
-    session: &mut Session,
-    stream: &SendStream,
-    output: OwnedFd,
-    is_parsable: bool,
-) -> Result<Result<u64, SendProblem>, Failure> {
-    if !is_parsable {
-        writeln!(session.err, "TIME        SENT   SNAPSHOT {}", stream.name)?;
-    }
-    session.err.flush()?;
-    let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
-    let (from, to) = pipe.map_err(std::io::Error::from)?;
-    let (name, zone) = (stream.name.as_str(), session.environment.zone.clone());
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            pass_on(
-                File::from(from),
-                File::from(output),
-                name,
-                &zone,
-                is_parsable,
-            )
-        });
-        transfer(session, stream, to)
-    })
-}
-
-/// Copies the stream until one end is closed. The sender then gets an error at its next write.
-fn pass_on(mut from: File, mut to: File, name: &str, zone: &TimeZone, is_parsable: bool) {
-    let mut buffer = vec![0; PIECE_BYTES];
-    let clock = Env::real().clock;
-    let (mut sent, mut last_ns) = (0u64, clock.monotonic_ns());
-    while let Ok(read) = from.read(&mut buffer)
-        && read > 0
-    {
-        let piece = buffer.get(..read).unwrap_or_default();
-        if to.write_all(piece).is_err() {
-            return;
-        }
-        sent += read as u64;
-        let now_ns = clock.monotonic_ns();
-        if now_ns - last_ns < SECOND_NS {
-            continue;
-        }
-        last_ns = now_ns;
-        let now = Timestamp::now().to_zoned(zone.clone()).strftime("%H:%M:%S");
-        let line = match is_parsable {
-            true => format!("{now}\t{sent}\t{name}\n"),
-            false => format!("{now}   {:>5}   {name}\n", bytes(sent)),
-        };
-        // A line that cannot be shown does not end the stream.
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    }
 }
