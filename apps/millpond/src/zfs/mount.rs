@@ -63,7 +63,14 @@ pub fn mount(session: &mut Session, parsed: &Parsed) -> Ending {
 fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) -> Ending {
     let mut wanted = vec![];
     for root in roots {
-        let words = ["mountpoint", "canmount", "mounted", "keystatus", "redacted"];
+        let words = [
+            "mountpoint",
+            "canmount",
+            "mounted",
+            "keystatus",
+            "redacted",
+            "inconsistent",
+        ];
         let all = lookup::below(
             session,
             root,
@@ -79,7 +86,9 @@ fn mount_all(session: &mut Session, roots: &[String], request: &MountRequest) ->
                 && number(&info, "mounted") != Some(1)
                 && mountpoint.starts_with('/')
                 && (!is_locked || request.load_keys)
-                && (!is_redacted || request.force);
+                && (!is_redacted || request.force)
+                // Its receive was interrupted: there are no files yet.
+                && number(&info, "inconsistent") != Some(1);
             if is_wanted {
                 wanted.push((mountpoint, info.name));
             }

@@ -113,3 +113,22 @@ fn a_receive_that_was_to_replace_goes_on_by_force() {
     quiet(&stage, "zfs receive -s -F dst/old", &rest);
     assert_eq!(sent(&stage, "zfs send dst/old@1").len(), stream.len());
 }
+
+/// What has no files yet is not mounted by itself, and keeps nothing else from being mounted.
+#[test]
+fn a_partly_received_file_system_is_skipped() {
+    let stage = staged();
+    let stream = sent(&stage, "zfs send src/fs@1");
+    let place = stage.tools.path().join("place");
+    let line = format!("zfs receive -s -o mountpoint={} dst/k", place.display());
+    let (words, _, status) = given(&stage, &line, &stream[..500_000]);
+    assert_eq!(status, 1, "{words}");
+    stage.quietly("zfs mount -a");
+    stage.quietly("zpool export dst");
+    stage.quietly("zpool import dst");
+    stage.refused(
+        "zfs mount dst/k",
+        "cannot mount 'dst/k': Contains partially-completed state from \"zfs receive -s\", \
+         which can be resumed with \"zfs send -t\"",
+    );
+}

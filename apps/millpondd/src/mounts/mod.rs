@@ -277,6 +277,9 @@ impl Mounts {
         if settings.is_locked {
             return Err(MountProblem::Locked);
         }
+        if settings.is_partial {
+            return Err(MountProblem::PartlyReceived);
+        }
         if self.is_mounted(dataset) {
             return Err(MountProblem::Already);
         }

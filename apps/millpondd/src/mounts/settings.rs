@@ -21,6 +21,8 @@ pub(super) struct Settings {
     pub(super) is_locked: bool,
     /// Whether blocks were left out of the stream that it was received from.
     pub(super) is_redacted: bool,
+    /// Whether its receive was interrupted.
+    pub(super) is_partial: bool,
     /// Whether the mount point is that of a request, not that of the properties.
     pub(super) is_placed: bool,
     /// Mount options in place of `atime` and `relatime`.
@@ -28,7 +30,7 @@ pub(super) struct Settings {
 }
 
 /// The properties that [`Settings::read`] needs.
-pub(super) const WANTED: [&str; 9] = [
+pub(super) const WANTED: [&str; 10] = [
     "mountpoint",
     "canmount",
     "readonly",
@@ -38,6 +40,7 @@ pub(super) const WANTED: [&str; 9] = [
     "overlay",
     "keystatus",
     "redacted",
+    "inconsistent",
 ];
 
 impl Settings {
@@ -75,13 +78,15 @@ impl Settings {
                     matches!(value, Value::Number(1)) || value.text() == Some("unavailable")
                 }),
             is_redacted: number("redacted", 0) == 1,
+            is_partial: number("inconsistent", 0) == 1,
             is_placed: false,
             access_times: AccessTimes::default(),
         }
     }
 
     pub(super) fn is_automatic(&self) -> bool {
-        self.can_mount == 1 && self.mountpoint.starts_with('/') && !self.is_redacted
+        let is_whole = !self.is_redacted && !self.is_partial;
+        self.can_mount == 1 && self.mountpoint.starts_with('/') && is_whole
     }
 
     /// Whether it can be mounted by name.

@@ -68,6 +68,11 @@ pub enum MountProblem {
     /// It lacks what was left out of the redacted stream that it was received from.
     #[error("what its stream left out is missing: it was redacted; mount it with -f")]
     Redacted,
+    /// Its receive was interrupted and can be resumed.
+    #[error(
+        "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\""
+    )]
+    PartlyReceived,
     /// The caller has no permission.
     #[error("permission denied")]
     Denied,
