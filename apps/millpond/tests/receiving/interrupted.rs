@@ -1,6 +1,7 @@
 //! Receives that were interrupted: what is kept, and how they go on.
 
 use super::{given, plain, quiet, refused, sent, shown, staged};
+use std::io::Write;
 
 #[test]
 fn an_interrupted_receive_goes_on_or_is_given_up() {
@@ -112,6 +113,38 @@ fn a_receive_that_was_to_replace_goes_on_by_force() {
     }
     quiet(&stage, "zfs receive -s -F dst/old", &rest);
     assert_eq!(sent(&stage, "zfs send dst/old@1").len(), stream.len());
+}
+
+/// A receive under way is no state that was left.
+#[test]
+fn another_receive_into_the_same_dataset_is_busy() {
+    let stage = staged();
+    for line in ["zfs send src/fs@1", "zfs send -i @1 src/fs@2"] {
+        let stream = sent(&stage, line);
+        let is_next = line.contains("-i");
+        let mut command = stage.command("zfs receive dst/t", false);
+        let mut first = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut input = first.stdin.take().unwrap();
+        input.write_all(&stream[..200_000]).unwrap();
+        // Until it has begun, another one could be received.
+        let second = loop {
+            let (words, _, status) = given(&stage, "zfs receive -F -n dst/t", &stream);
+            if status != 0 {
+                break words;
+            }
+            std::thread::yield_now();
+        };
+        let kind = if is_next {
+            "incremental"
+        } else {
+            "new filesystem"
+        };
+        let busy = format!("cannot receive {kind} stream: destination dst/t is busy\n");
+        assert_eq!(second, busy);
+        input.write_all(&stream[200_000..]).unwrap();
+        drop(input);
+        assert!(first.wait().unwrap().success());
+    }
 }
 
 /// What has no files yet is not mounted by itself, and keeps nothing else from being mounted.

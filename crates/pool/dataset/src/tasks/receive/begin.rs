@@ -45,11 +45,14 @@ impl Datasets {
         incoming: &IncomingSnapshot,
         target: &ReceiveTarget,
     ) -> Result<Receiving, DatasetError> {
-        let ((id, name, replaced), has_origin) = self.task(
+        let ((id, name, replaced), has_origin, under_way) = self.task(
             |s| s.check_begin_receive(incoming, target),
             |s, plan| {
                 let has_origin = plan.origin.is_some();
-                Ok((s.begin_receive(incoming, target, plan)?, has_origin))
+                let begun = s.begin_receive(incoming, target, plan)?;
+                // Marked at once, so that another receive never takes it for a state that was left.
+                let under_way = UnderWay::begin(self, begun.0);
+                Ok((begun, has_origin, under_way))
             },
         )?;
         let head = match self.open_receiving(incoming, id, &name) {
@@ -60,7 +63,6 @@ impl Datasets {
             }
         };
         // The dataset is new.
-        let under_way = UnderWay::begin(self, id);
         let under_way = under_way.ok_or_else(|| Refusal::error(&target.name, Refusal::Busy))?;
         Ok(Receiving {
             head,
@@ -228,8 +230,13 @@ impl SyncTaskContext<'_> {
         let phys = self.dataset(head.dataset)?;
         let children = self.children(head.directory)?;
         let is_partial = phys.flags.contains(DslDatasetFlags::INCONSISTENT);
-        if is_partial || children.iter().any(|child| child.0 == RECEIVE_DATASET) {
-            return refused(Refusal::PartlyReceived);
+        let hidden = self.half_received_below(&head)?;
+        if is_partial || hidden.is_some() {
+            let partial = hidden.map_or(head.dataset, |hidden| hidden.dataset);
+            return refused(match UnderWay::has_begun(self.datasets, partial) {
+                true => Refusal::Busy,
+                false => Refusal::PartlyReceived,
+            });
         }
         if self.snapshot_entry(&phys, &target.snapshot)?.is_some() {
             return refused(Refusal::SnapshotExists(target.snapshot.clone()));
