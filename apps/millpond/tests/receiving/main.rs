@@ -1,6 +1,7 @@
 //! `zfs receive` through the built programs: what recorded commands of OpenZFS print for the same streams.
 
 mod interrupted;
+mod packages;
 mod renamed;
 #[path = "../support/stage.rs"]
 mod stage;

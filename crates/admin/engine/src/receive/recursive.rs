@@ -138,10 +138,7 @@ impl Run<'_> {
         wanted: &mut Vec<Wanted>,
     ) -> Result<(), Error> {
         let snapshots = dataset.snapshots()?;
-        let described = snapshots
-            .iter()
-            .find_map(|snapshot| package.dataset_of(snapshot.guid().0));
-        let Some(described) = described else {
+        let Some(described) = described_by(package, &snapshots) else {
             let has_any = !snapshots.is_empty() && dataset.name() != root;
             if self.request.is_forced && has_any {
                 let snapshots = snapshots.iter().rev();
@@ -157,7 +154,10 @@ impl Run<'_> {
                 .find(|known| known.guid == snapshot.guid().0);
             let name = snapshot.name().to_owned();
             match known {
-                None if self.request.is_forced => wanted.push(Wanted::Destroy(name)),
+                // What the package has in another dataset may be the only copy here, and what its streams begin from.
+                None if self.request.is_forced && package.snapshot(snapshot.guid().0).is_none() => {
+                    wanted.push(Wanted::Destroy(name));
+                }
                 Some(known) if snapshot.snapshot_name() != Some(&known.name) => {
                     let to = format!("{}@{}", dataset.name(), known.name);
                     wanted.push(Wanted::Rename(name, to));
@@ -226,10 +226,7 @@ impl Run<'_> {
                 continue;
             }
             let snapshots = dataset.snapshots()?;
-            let mut described = snapshots
-                .iter()
-                .filter_map(|snapshot| package.dataset_of(snapshot.guid().0));
-            if let Some(described) = described.next() {
+            if let Some(described) = described_by(package, &snapshots) {
                 found.push((dataset.name().to_owned(), described.clone()));
             }
         }
@@ -317,6 +314,13 @@ fn is_within(name: &str, root: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// What a package says of a dataset with these snapshots. A promotion at the sender may have given older ones to another
+/// dataset, so the latest one decides.
+fn described_by<'p>(package: &'p Package, snapshots: &[Dataset]) -> Option<&'p Described> {
+    let mut latest_first = snapshots.iter().rev();
+    latest_first.find_map(|snapshot| package.dataset_of(snapshot.guid().0))
+}
+
 /// The clones that were promoted at the sender: there they have no origin, or an older one.
 fn promotions(view: &crate::View, package: &Package, root: &str) -> Result<Vec<Wanted>, Error> {
     let mut wanted = vec![];
@@ -329,9 +333,7 @@ fn promotions(view: &crate::View, package: &Package, root: &str) -> Result<Vec<W
             continue;
         };
         let snapshots = dataset.snapshots()?;
-        let described = snapshots
-            .iter()
-            .find_map(|snapshot| package.dataset_of(snapshot.guid().0));
+        let described = described_by(package, &snapshots);
         let Some(described) = described.filter(|one| one.origin != origin.guid().0) else {
             continue;
         };

@@ -1,0 +1,73 @@
+//! Packages of datasets that were promoted, renamed and moved at the sender.
+
+use super::{fill, given, plain, sent};
+use crate::stage::Stage;
+
+/// Two pools, and commands that were run in them.
+fn staged(lines: &[&str]) -> Stage {
+    let stage = Stage::new(&["a", "b"], 256);
+    stage.done("zpool create -m none tank @a");
+    stage.done("zpool create -m none back @b");
+    for line in lines {
+        plain(&stage, line);
+    }
+    stage
+}
+
+/// The names below a dataset, and all their snapshots.
+fn names(stage: &Stage, root: &str) -> String {
+    stage.done(&format!("zfs list -H -r -t all -o name -s name {root}"))
+}
+
+fn received(stage: &Stage, send: &str, receive: &str) -> String {
+    let stream = sent(stage, send);
+    let (error, text, status) = given(stage, receive, &stream);
+    assert_eq!((error.as_str(), status), ("", 0), "{receive}: {text}");
+    text
+}
+
+#[test]
+fn a_promoted_clone_does_not_destroy_what_the_next_stream_begins_from() {
+    let stage = staged(&["zfs create tank/P", "zfs create tank/P/a"]);
+    fill(&stage, "tank/P/a", "old", 100 << 10);
+    plain(&stage, "zfs snapshot -r tank/P@0");
+    fill(&stage, "tank/P/a", "new", 100 << 10);
+    plain(&stage, "zfs snapshot -r tank/P@1");
+    received(&stage, "zfs send -R tank/P@1", "zfs receive -u back/P");
+    plain(&stage, "zfs clone tank/P/a@0 tank/P/b");
+    plain(&stage, "zfs promote tank/P/b");
+    plain(&stage, "zfs snapshot -r tank/P@2");
+    let line = "zfs receive -uvF back/P";
+    let text = received(&stage, "zfs send -R -I @1 tank/P@2", line);
+    assert!(!text.contains("attempting"), "{text}");
+    let kept = names(&stage, "back/P");
+    for name in ["a@0", "a@1", "a@2", "b@0", "b@2"] {
+        assert!(kept.contains(&format!("back/P/{name}\n")), "{kept}");
+    }
+    // The clone below its origin.
+    plain(&stage, "zfs create tank/T");
+    plain(&stage, "zfs snapshot tank/T@0");
+    plain(&stage, "zfs snapshot tank/T@1");
+    received(&stage, "zfs send -R tank/T@1", "zfs receive -u back/T");
+    plain(&stage, "zfs clone tank/T@0 tank/T/c");
+    plain(&stage, "zfs promote tank/T/c");
+    plain(&stage, "zfs snapshot -r tank/T@2");
+    received(
+        &stage,
+        "zfs send -R -I @1 tank/T@2",
+        "zfs receive -uF back/T",
+    );
+    let kept = names(&stage, "back/T");
+    for name in ["T@1", "T@2", "T/c@0", "T/c@2"] {
+        assert!(kept.contains(&format!("back/{name}\n")), "{kept}");
+    }
+    // Both are replicated further.
+    for tree in ["P", "T"] {
+        plain(&stage, &format!("zfs snapshot -r tank/{tree}@3"));
+        received(
+            &stage,
+            &format!("zfs send -R -I @2 tank/{tree}@3"),
+            &format!("zfs receive -uF back/{tree}"),
+        );
+    }
+}
