@@ -71,3 +71,36 @@ fn a_promoted_clone_does_not_destroy_what_the_next_stream_begins_from() {
         );
     }
 }
+
+#[test]
+fn exchanged_names_are_exchanged_here() {
+    let stage = staged(&[
+        "zfs create tank/k",
+        "zfs create tank/k/a",
+        "zfs create tank/k/b",
+        "zfs create tank/k/b/below",
+    ]);
+    plain(&stage, "zfs snapshot -r tank/k@1");
+    received(&stage, "zfs send -R tank/k@1", "zfs receive -u back/k");
+    let guid = |name: &str| sent(&stage, &format!("zfs get -Hpo value guid {name}"));
+    let (a, b) = (guid("back/k/a@1"), guid("back/k/b@1"));
+    for line in [
+        "zfs rename tank/k/a tank/k/x",
+        "zfs rename tank/k/b tank/k/a",
+        "zfs rename tank/k/x tank/k/b",
+        "zfs snapshot -r tank/k@2",
+    ] {
+        plain(&stage, line);
+    }
+    let line = "zfs receive -uvF back/k";
+    let text = received(&stage, "zfs send -R -i @1 tank/k@2", line);
+    assert!(text.contains(" to back/k/recv-"), "{text}");
+    assert_eq!((guid("back/k/b@1"), guid("back/k/a@1")), (a, b));
+    let all = "back/k back/k@1 back/k@2 back/k/a back/k/a@1 back/k/a@2 back/k/a/below \
+               back/k/a/below@1 back/k/a/below@2 back/k/b back/k/b@1 back/k/b@2";
+    let mut kept: Vec<String> = names(&stage, "back/k").lines().map(str::to_owned).collect();
+    kept.sort();
+    let mut all: Vec<&str> = all.split_whitespace().collect();
+    all.sort_unstable();
+    assert_eq!(kept, all);
+}

@@ -8,9 +8,12 @@ use super::target::{found, top_of};
 use crate::Error;
 use millpond_dataset::{Dataset, DestroyOptions};
 use millpond_receive::{ReceiveProblem, ReceiveStep};
+use std::collections::BTreeSet;
 
 /// A name that was busy may be free after other changes. There are no more rounds than this.
-const ROUNDS_MAX: usize = 16;
+const ROUNDS_MAX: usize = 64;
+/// How many temporary names are tried.
+const TEMPORARY_NAMES_MAX: usize = 1000;
 /// The property that says where a key is found.
 const KEY_LOCATION: &str = "keylocation";
 
@@ -38,23 +41,61 @@ impl Run<'_> {
             return Ok(());
         }
         let root = top_of(self.request, &package.top);
-        let mut tried: Vec<Wanted> = vec![];
-        let mut refused: Vec<Wanted> = vec![];
+        // What was done and is wanted again would be so for ever: a held snapshot is only marked for destruction.
+        let mut done: Vec<Wanted> = vec![];
+        // What has lost its snapshots is not known any more as what the sender destroyed.
+        let mut kept: Vec<Wanted> = vec![];
         for _ in 0..ROUNDS_MAX {
             let wanted = self.differences(package, &root);
             let wanted = wanted.map_err(|error| of_engine(error, &root))?;
-            let fresh = wanted.into_iter().filter(|one| !tried.contains(one));
-            let round: Vec<Wanted> = refused.drain(..).chain(fresh).collect();
-            let (done, failed): (Vec<_>, Vec<_>) =
-                round.into_iter().partition(|one| self.change(one));
-            if done.is_empty() {
+            let fresh = wanted.into_iter().filter(|one| !done.contains(one));
+            let fresh: Vec<Wanted> = fresh.filter(|one| !kept.contains(one)).collect();
+            let round = kept.drain(..).chain(fresh);
+            let (made, failed): (Vec<_>, Vec<_>) = round.partition(|one| self.change(one));
+            // What stood in the way may be gone: a clone, what was below it, another one of its name.
+            if made.is_empty() && !self.make_way(&failed)? {
                 return Ok(());
             }
-            // What stood in the way may be gone: a clone, what was below it, another one of its name.
-            refused.clone_from(&failed);
-            tried.extend(done.into_iter().chain(failed));
+            let is_destroyed = |one: &Wanted| matches!(one, Wanted::Destroy(_));
+            kept.extend(failed.into_iter().filter(is_destroyed));
+            done.extend(made);
         }
         Ok(())
+    }
+
+    /// Gives temporary names to datasets that take each other's names. Returns whether there are any.
+    fn make_way(&mut self, failed: &[Wanted]) -> Result<bool, ReceiveProblem> {
+        let moves = failed.iter().filter_map(|one| match one {
+            Wanted::Rename(from, to) if !from.contains('@') => Some((from, to)),
+            _ => None,
+        });
+        let moves: Vec<(&String, &String)> = moves.collect();
+        let mut taken: BTreeSet<&String> = moves.iter().map(|(from, _)| *from).collect();
+        let mut is_any = false;
+        for (from, to) in moves {
+            if from != to && taken.contains(to) {
+                let temporary = self.temporary_name(from)?;
+                if self.change(&Wanted::Rename(from.clone(), temporary)) {
+                    taken.remove(from);
+                    is_any = true;
+                }
+            }
+        }
+        Ok(is_any)
+    }
+
+    /// A name beside that of a dataset which no dataset has.
+    fn temporary_name(&self, dataset: &str) -> Result<String, ReceiveProblem> {
+        let failed = |error| of_engine(error, dataset);
+        let view = self.pool.committed().map_err(failed)?;
+        let (parent, process) = (parent_of(dataset), std::process::id());
+        for number in 1..TEMPORARY_NAMES_MAX {
+            let name = format!("{parent}/recv-{process}-{number}");
+            if found(&view, &name).map_err(failed)?.is_none() {
+                return Ok(name);
+            }
+        }
+        Err(ReceiveProblem::Busy(dataset.to_owned()))
     }
 
     /// Makes a change, and says whether that was possible. It is shown in any case.
