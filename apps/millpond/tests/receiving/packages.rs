@@ -104,3 +104,27 @@ fn exchanged_names_are_exchanged_here() {
     all.sort_unstable();
     assert_eq!(kept, all);
 }
+
+#[test]
+fn a_new_dataset_below_one_that_is_moved_goes_with_it() {
+    let stage = staged(&["zfs create tank/X", "zfs create tank/X/c"]);
+    plain(&stage, "zfs snapshot -r tank/X@1");
+    received(&stage, "zfs send -R tank/X@1", "zfs receive -u back/X");
+    for line in [
+        "zfs create tank/X/m",
+        "zfs create tank/X/c/k",
+        "zfs rename tank/X/c tank/X/m/c",
+        "zfs snapshot -r tank/X@2",
+    ] {
+        plain(&stage, line);
+    }
+    let line = "zfs receive -uvF back/X";
+    received(&stage, "zfs send -R -I @1 tank/X@2", line);
+    for name in ["m/c@1", "m/c@2", "m/c/k@2"] {
+        plain(&stage, &format!("zfs list back/X/{name}"));
+    }
+    stage.failed("zfs list back/X/c");
+    plain(&stage, "zfs snapshot -r tank/X@3");
+    received(&stage, "zfs send -R -I @2 tank/X@3", line);
+    plain(&stage, "zfs list back/X/m/c/k@3");
+}

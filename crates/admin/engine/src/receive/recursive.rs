@@ -207,7 +207,7 @@ impl Run<'_> {
             }
         }
         if dataset.name() != root
-            && let Some(to) = self.new_name(package, root, described)?
+            && let Some(to) = self.new_name(package, root, (described, dataset.name()))?
             && to != dataset.name()
         {
             wanted.push(Wanted::Rename(dataset.name().to_owned(), to));
@@ -274,29 +274,38 @@ impl Run<'_> {
         Ok(found)
     }
 
-    /// The name that a dataset should have: below the dataset here that has the parent's snapshot.
-    fn new_name(
+    /// The name that a dataset should have: below the dataset here that has the parent's snapshot. If several have it, below
+    /// the one that is above its present name.
+    pub(super) fn new_name(
         &self,
         package: &Package,
         root: &str,
-        described: &Described,
+        (described, present): (&Described, &str),
     ) -> Result<Option<String>, Error> {
         let last = described.name.rsplit('/').next().unwrap_or_default();
         if described.parent_snapshot == 0 || described.name == package.top {
             return Ok(None);
         }
         let view = self.pool.committed()?;
+        let mut name = None;
         for dataset in view.datasets() {
             let dataset = dataset?.inner().clone();
-            if !is_within(dataset.name(), root) {
+            if !is_within(dataset.name(), root) || dataset.name().contains('%') {
+                continue;
+            }
+            let is_above = dataset.name() == parent_of(present);
+            if !is_above && name.is_some() {
                 continue;
             }
             let mut snapshots = dataset.snapshots()?.into_iter();
             if snapshots.any(|one| one.guid().0 == described.parent_snapshot) {
-                return Ok(Some(format!("{}/{last}", dataset.name())));
+                name = Some(format!("{}/{last}", dataset.name()));
+                if is_above {
+                    break;
+                }
             }
         }
-        Ok(None)
+        Ok(name)
     }
 
     /// The dataset that has a snapshot with this guid: in the tree `root` that the package is about here, or beside it if

@@ -95,11 +95,30 @@ impl Run<'_> {
         let (dataset, snapshot) = (parsed.path.to_owned(), snapshot.to_owned());
         let view = self.pool.committed();
         let view = view.map_err(|error| of_engine(error, &dataset))?;
-        let looked_up = self.look_up(&view, begin, dataset.clone(), snapshot);
+        let present = self.present_name(&view, begin, &dataset);
+        let looked_up = present.and_then(|name| self.look_up(&view, begin, name, snapshot));
         looked_up.map_err(|error| match error {
             Error::Receive(problem) => *problem,
             other => of_engine(other, &dataset),
         })
+    }
+
+    /// The name of a new dataset of a package. Its parent may still have an older name here, which it loses when all streams
+    /// are received.
+    fn present_name(&self, view: &View, begin: &Begin, name: &str) -> Result<String, Error> {
+        let package = self.package.as_ref().filter(|package| {
+            package.is_recursive && package.has_source && makes_new(begin, self.request)
+        });
+        let described = package.and_then(|package| package.dataset_of(begin.to_guid));
+        let (Some(package), Some(described)) = (package, described) else {
+            return Ok(name.to_owned());
+        };
+        let root = top_of(self.request, &package.top);
+        if name == root || found(view, &root)?.is_none() {
+            return Ok(name.to_owned());
+        }
+        let present = self.new_name(package, &root, (described, name))?;
+        Ok(present.unwrap_or_else(|| name.to_owned()))
     }
 
     fn look_up(
