@@ -2,13 +2,14 @@
 
 use super::assign::Assignment;
 use super::change_text::{failure, reason};
+use super::key_input::of_new_dataset;
 use super::lookup::{self, one, pool_of};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number::bytes;
 use millpond_control::{
     ChangeError, DatasetChange, IncomingKind, PoolChange, ReceiveFailure, ReceiveNaming,
-    ReceiveProblem, ReceiveStep, ReceiveStream, Received, Reply, Request,
+    ReceiveProblem, ReceiveStep, ReceiveStream, Received, Reply, Request, Secret,
 };
 use millpond_engine::Refusal;
 use std::io::IsTerminal;
@@ -28,7 +29,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if parsed.has("A") {
         return abort(session, parsed, name);
     }
-    let request = request_of(name, parsed)?;
+    let mut request = request_of(name, parsed)?;
     if request.is_corrective && ["F", "s", "u", "h"].iter().any(|letter| parsed.has(letter)) {
         let text = "cannot receive new filesystem stream: corrective recv can not be used when \
                     combined with this flag";
@@ -39,6 +40,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
                     You must redirect standard input.";
         return Err(Failure::Refused(text.into()));
     }
+    request.key = key_of(session, &request, parsed)?;
     let input = std::io::stdin().as_fd().try_clone_to_owned()?;
     let request = Request::Receive {
         request,
@@ -143,6 +145,46 @@ fn request_of(name: &str, parsed: &Parsed) -> Result<ReceiveStream, Failure> {
         }
     }
     Ok(request)
+}
+
+/// The key of a dataset that the properties make an encryption root. Standard input has the stream, so it comes from a file.
+fn key_of(
+    session: &mut Session,
+    request: &ReceiveStream,
+    parsed: &Parsed,
+) -> Result<Option<Secret>, Failure> {
+    let words = parsed.values("o").filter_map(|word| word.split_once('='));
+    let pairs: Vec<(String, String)> = words
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let is_given = |wanted: &str| pairs.iter().any(|(name, _)| name == wanted);
+    if pairs
+        .iter()
+        .any(|one| one.0 == "keylocation" && one.1 == "prompt")
+    {
+        let text = "cannot receive: Cannot use 'prompt' keylocation because stdin is in use.";
+        return Err(Failure::Refused(text.into()));
+    }
+    if !["encryption", "keyformat", "pbkdf2iters"]
+        .into_iter()
+        .any(is_given)
+    {
+        return Ok(None);
+    }
+    if is_given("keyformat") && !is_given("keylocation") {
+        let text = "cannot receive: the key of a new encryption root is read from a file: give \
+                    '-o keylocation=file:///path', because stdin is in use.";
+        return Err(Failure::Refused(text.into()));
+    }
+    let head = request.name.split('@').next().unwrap_or_default();
+    let parent = match request.naming {
+        ReceiveNaming::Given => head.rsplit_once('/').map(|(parent, _)| parent),
+        _ => Some(head),
+    };
+    let key = of_new_dataset(session, parent, &pairs, false);
+    key.map_err(|reason| {
+        Failure::Refused(format!("cannot receive new filesystem stream: {reason}"))
+    })
 }
 
 /// Gives up an interrupted receive.

@@ -1,5 +1,6 @@
 //! `zfs receive` through the built programs: what recorded commands of OpenZFS print for the same streams.
 
+mod encrypted;
 mod interrupted;
 mod packages;
 mod renamed;

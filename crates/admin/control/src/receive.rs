@@ -1,6 +1,6 @@
 //! Receiving streams.
 
-use crate::{Note, Values};
+use crate::{Note, Secret, Values};
 pub use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 
 /// Where a stream is received, and how. The stream comes from the descriptor that comes with the request.
@@ -30,6 +30,8 @@ pub struct ReceiveStream {
     pub without_holds: bool,
     /// Properties to set on the dataset.
     pub properties: Values,
+    /// The user's key, if the properties make the dataset an encryption root.
+    pub key: Option<Secret>,
     /// Properties whose received values do not take effect.
     pub excluded: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! Receives streams into imported pools, and into pools opened for one command.
 
+use crate::change::root_key;
 use crate::imported::ImportedPools;
 use crate::local::LocalChanges;
 use crate::send::{IsAbandoned, LOOKS_EVERY};
@@ -8,7 +9,7 @@ use millpond_control::{
     ReceiveStream, Received, Value,
 };
 use millpond_engine::{
-    Naming, Pool, PropertyValue, ReceiveRequest, ReceiveWatch, ReceivingUser, Unwatched,
+    Naming, Pool, PropertyValue, ReceiveRequest, ReceiveWatch, ReceivingUser, RootKey, Unwatched,
     receive_nowhere,
 };
 use millpond_pool::HistoryCommand;
@@ -20,7 +21,11 @@ use std::os::fd::AsFd;
 /// The buffer behind the writer of a stream, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-fn request_of(stream: &ReceiveStream, user: Option<ReceivingUser>) -> ReceiveRequest {
+fn request_of(
+    stream: &ReceiveStream,
+    root_key: Option<RootKey>,
+    user: Option<ReceivingUser>,
+) -> ReceiveRequest {
     let value = |value: &Value| match value {
         Value::Number(number) => PropertyValue::Number(*number),
         Value::Text(text) => PropertyValue::Text(text.clone()),
@@ -43,6 +48,7 @@ fn request_of(stream: &ReceiveStream, user: Option<ReceivingUser>) -> ReceiveReq
             .iter()
             .map(|(name, one)| (name.clone(), value(one)))
             .collect(),
+        root_key,
         excluded: stream.excluded.clone(),
         user,
     }
@@ -104,7 +110,13 @@ fn into(
     watch: &mut dyn ReceiveWatch,
     user: Option<ReceivingUser>,
 ) -> Received {
-    let outcome = pool.receive(&request_of(stream, user), input, watch);
+    let key = root_key(pool.inner().env(), &stream.properties, stream.key.as_ref());
+    let key = match key {
+        Ok(key) => key,
+        Err(ChangeError::Failed(why)) => return failed(ReceiveProblem::Failed(why)),
+        Err(_) => return failed(ReceiveProblem::Failed("the key cannot be used".to_owned())),
+    };
+    let outcome = pool.receive(&request_of(stream, key, user), input, watch);
     let has_changed = |step: &ReceiveStep| {
         matches!(step, ReceiveStep::Stream { bytes: Some(_), .. })
             || matches!(
@@ -126,7 +138,7 @@ fn into(
 }
 
 fn nowhere(stream: &ReceiveStream, input: impl Read) -> Received {
-    let outcome = receive_nowhere(&request_of(stream, None), input);
+    let outcome = receive_nowhere(&request_of(stream, None, None), input);
     Received {
         steps: outcome.steps,
         failure: outcome.failure,

@@ -9,7 +9,7 @@ mod recursive;
 mod target;
 
 use crate::{Error, Pool};
-use millpond_dataset::{Creator, PropertyValue, SentKeys};
+use millpond_dataset::{Creator, PropertyValue, RootKey, SentKeys};
 use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 use millpond_stream::{Record, RecordSource, StreamKind, StreamReader, Taken};
 use package::Package;
@@ -30,7 +30,7 @@ pub enum Naming {
 }
 
 /// Where to receive, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ReceiveRequest {
     /// The full name of a file system, volume or snapshot.
     pub name: String,
@@ -49,8 +49,10 @@ pub struct ReceiveRequest {
     pub is_corrective: bool,
     /// Whether the holds in a package are left out.
     pub without_holds: bool,
-    /// Properties to set on the dataset.
+    /// Properties to set on the dataset. Those that concern encryption say how a new one is encrypted.
     pub properties: Vec<(String, PropertyValue)>,
+    /// The user's key, if the dataset becomes an encryption root.
+    pub root_key: Option<RootKey>,
     /// Properties whose received values do not take effect.
     pub excluded: Vec<String>,
     /// The user who receives it, if not the superuser.

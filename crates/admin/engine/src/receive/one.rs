@@ -1,6 +1,7 @@
 //! Receives one stream.
 
 use super::problem::{of_dataset, of_engine, of_receive, of_stream, parent_of};
+use super::properties::{NewEncryption, is_on};
 use super::target::{Target, makes_new};
 use super::{ReceiveFailure, ReceiveRequest, Run};
 use millpond_dataset::{IncomingSnapshot, ReceiveTarget, Receiving, ResumePoint};
@@ -78,6 +79,7 @@ impl Run<'_> {
         }
         self.check_encrypted(begin, &target)?;
         self.check_raw_properties(begin)?;
+        self.check_given_encryption(begin, &target)?;
         if let (Some(origin), None) = (&target.origin, &self.request.origin) {
             self.steps.push(ReceiveStep::FoundOrigin {
                 name: origin.clone(),
@@ -106,10 +108,16 @@ impl Run<'_> {
 
     /// Blocks in pointers cannot be encrypted.
     fn check_encrypted(&self, begin: &Begin, target: &Target) -> Result<(), ReceiveProblem> {
-        let has_embedded = begin.features.contains(StreamFeatures::EMBEDDED);
-        // An unencrypted dataset of a raw package stays so below an encrypted one.
-        if !has_embedded || (!target.exists && self.is_known_plain(begin)) {
+        if !begin.features.contains(StreamFeatures::EMBEDDED) {
             return Ok(());
+        }
+        match self.new_encryption(begin, target) {
+            // An unencrypted dataset of a raw package stays so below an encrypted one.
+            NewEncryption::Plain => return Ok(()),
+            NewEncryption::Given(given) if is_on(&given) => {
+                return Err(ReceiveProblem::EmbeddedEncrypted);
+            }
+            _ => {}
         }
         let name = match target.exists {
             true => &target.dataset,
@@ -140,13 +148,21 @@ impl Run<'_> {
     }
 
     fn receive_target(&self, begin: &Begin, target: &Target) -> ReceiveTarget {
+        let encryption = self.new_encryption(begin, target);
+        let is_plain = matches!(encryption, NewEncryption::Plain);
+        let (encryption, root_key) = match encryption {
+            NewEncryption::Given(given) => (given, self.request.root_key.clone()),
+            _ => (vec![], None),
+        };
         ReceiveTarget {
             name: target.dataset.clone(),
             snapshot: target.snapshot.clone(),
             origin: target.origin.clone(),
             is_forced: self.request.is_forced,
             resume: self.request.is_resumable.then(|| resume_allowances(begin)),
-            is_plain: self.is_known_plain(begin),
+            is_plain,
+            encryption,
+            root_key,
             creator: self.request.user.as_ref().map(|user| user.creator.clone()),
         }
     }

@@ -6,9 +6,95 @@ use super::target::{Target, top_of};
 use millpond_dataset::{DatasetError, PropertyValue};
 use millpond_ondisk::ObjectSetKind;
 use millpond_receive::{ReceiveProblem, ReceiveStep};
-use millpond_stream::Begin;
+use millpond_stream::{Begin, StreamFeatures};
+
+/// Properties that only a new dataset can be given.
+const OF_NEW_KEYS: [&str; 3] = ["encryption", "keyformat", "pbkdf2iters"];
+const KEY_LOCATION: &str = "keylocation";
+/// The value `off` of `encryption`.
+const OFF: PropertyValue = PropertyValue::Number(2);
+
+/// How a dataset that a stream makes is encrypted.
+#[derive(Debug, Clone)]
+pub(super) enum NewEncryption {
+    /// As its parent or its origin is, or as a raw stream says.
+    Inherited,
+    /// Not at all.
+    Plain,
+    /// As these properties say.
+    Given(Vec<(String, PropertyValue)>),
+}
+
+/// Whether `encryption` is given, and not turned off.
+pub(super) fn is_on(given: &[(String, PropertyValue)]) -> bool {
+    let is_off = |value: &PropertyValue| {
+        *value == OFF || matches!(value, PropertyValue::Text(text) if text == "off")
+    };
+    let mut given = given.iter();
+    given.any(|(name, value)| name == "encryption" && !is_off(value))
+}
 
 impl Run<'_> {
+    /// How the dataset that a stream makes is encrypted.
+    pub(super) fn new_encryption(&self, begin: &Begin, target: &Target) -> NewEncryption {
+        if target.exists || begin.features.contains(StreamFeatures::RAW) {
+            return NewEncryption::Inherited;
+        }
+        if target.origin.is_some() {
+            return match self.is_known_plain(begin) {
+                true => NewEncryption::Plain,
+                false => NewEncryption::Inherited,
+            };
+        }
+        let of_keys = |name: &str| OF_NEW_KEYS.contains(&name) || name == KEY_LOCATION;
+        let given = self.request.properties.iter();
+        let mut given: Vec<_> = given.filter(|one| of_keys(&one.0)).cloned().collect();
+        let says_whether = given.iter().any(|(name, _)| name == "encryption");
+        let is_plain = self.is_known_plain(begin) && !says_whether;
+        match self.is_top(target) {
+            true if given.is_empty() && !is_plain => NewEncryption::Inherited,
+            // Other datasets of the package are as the one that was given a key.
+            false if !is_plain => NewEncryption::Inherited,
+            true if !given.is_empty() => {
+                if is_plain {
+                    given.push(("encryption".to_owned(), OFF));
+                }
+                NewEncryption::Given(given)
+            }
+            _ => NewEncryption::Plain,
+        }
+    }
+
+    /// Whether the properties of the request are for this dataset.
+    fn is_top(&self, target: &Target) -> bool {
+        let top = self.package.as_ref().map(|package| {
+            let top = top_of(self.request, &package.top);
+            top.split('@').next().unwrap_or_default().to_owned()
+        });
+        top.is_none_or(|top| top == target.dataset)
+    }
+
+    /// Refuses to encrypt otherwise what exists, or what shares blocks with it.
+    pub(super) fn check_given_encryption(
+        &self,
+        begin: &Begin,
+        target: &Target,
+    ) -> Result<(), ReceiveProblem> {
+        let is_fixed = target.exists || target.origin.is_some();
+        let is_resuming = begin.features.contains(StreamFeatures::RESUMING);
+        let is_later = self.described.contains(&target.dataset);
+        if !is_fixed || is_resuming || is_later || !self.is_top(target) {
+            return Ok(());
+        }
+        let mut given = self.request.properties.iter().map(|(name, _)| name);
+        match given.find(|name| OF_NEW_KEYS.contains(&name.as_str())) {
+            Some(name) => Err(ReceiveProblem::Property(format!(
+                "encryption property '{name}' cannot be set for incremental streams."
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the dataset is known not to be encrypted at the sender, because its properties came along.
     pub(super) fn is_known_plain(&self, begin: &Begin) -> bool {
         let described = self
@@ -66,16 +152,17 @@ impl Run<'_> {
         } else if !self.request.excluded.is_empty() {
             datasets.exclude_received(name, &self.request.excluded)?;
         }
-        let given = &self.request.properties;
+        // A new dataset has got its keys already, and the place of its own one.
+        let has_keys = matches!(self.new_encryption(begin, target), NewEncryption::Given(_));
+        let is_set =
+            |name: &str| !OF_NEW_KEYS.contains(&name) && (name != KEY_LOCATION || !has_keys);
+        let given = self.request.properties.iter();
+        let given: Vec<_> = given.filter(|one| is_set(&one.0)).cloned().collect();
         if given.is_empty() {
             return Ok(());
         }
-        let top = self.package.as_ref().map(|package| {
-            let top = top_of(self.request, &package.top);
-            top.split('@').next().unwrap_or_default().to_owned()
-        });
-        match top.is_none_or(|top| top == *name) {
-            true => datasets.set_properties(name, given),
+        match self.is_top(target) {
+            true => datasets.set_properties(name, &given),
             false => {
                 let names: Vec<String> = given.iter().map(|(name, _)| name.clone()).collect();
                 datasets.exclude_received(name, &names)

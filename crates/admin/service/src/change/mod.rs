@@ -11,3 +11,4 @@ mod set;
 mod split;
 
 pub(crate) use error::change_error;
+pub(crate) use keys::root_key;

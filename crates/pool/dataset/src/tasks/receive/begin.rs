@@ -142,10 +142,13 @@ impl SyncTaskContext<'_> {
         self.check_count_limits(who, parent, limits, 1)?;
         let destination = Destination::New(parent, component);
         let Some(origin) = &target.origin else {
-            let none = EncryptionProperties::default();
             let crypt = match target.is_plain || incoming.raw.is_some() {
                 true => None,
-                false => self.check_encryption(&target.name, Some(parent), &none, None)?,
+                false => {
+                    let given = EncryptionProperties::split(&target.name, &target.encryption)?.0;
+                    let root = target.root_key.as_ref();
+                    self.check_encryption(&target.name, Some(parent), &given, root)?
+                }
             };
             return Ok(Plan {
                 destination,

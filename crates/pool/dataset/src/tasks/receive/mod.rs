@@ -20,7 +20,7 @@ pub use sent_roots::SentKeys;
 use crate::datasets::Datasets;
 use crate::heads::head::HeadDataset;
 use crate::tasks::directories::Head;
-use crate::{Creator, DatasetError, Refusal};
+use crate::{Creator, DatasetError, PropertyValue, Refusal, RootKey};
 use millpond_crypt::CryptKey;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
@@ -60,7 +60,7 @@ pub struct IncomingSnapshot {
 }
 
 /// Where a snapshot is received to, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ReceiveTarget {
     /// The full name of the file system or volume.
     pub name: String,
@@ -75,6 +75,11 @@ pub struct ReceiveTarget {
     pub resume: Option<ResumeAllowances>,
     /// Whether a new dataset is not encrypted although its parent is: the sender's is known not to be.
     pub is_plain: bool,
+    /// The properties `encryption`, `keyformat`, `keylocation` and `pbkdf2iters` of a new dataset, if it is not encrypted as
+    /// its parent is. A full stream that is not raw may have them.
+    pub encryption: Vec<(String, PropertyValue)>,
+    /// The user's key, if it becomes an encryption root.
+    pub root_key: Option<RootKey>,
     /// The user who receives it, if not the superuser.
     pub creator: Option<Creator>,
 }
