@@ -52,10 +52,11 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
 enum Found {
     /// It cannot be opened.
     Unreadable(String),
-    /// How many datasets it has, and which are not whole.
+    /// How many datasets it has, which are not whole, and of which that cannot be told without a key.
     Datasets {
         count: u64,
         lost: Vec<(String, LostMetadata)>,
+        locked: Vec<String>,
     },
 }
 
@@ -65,10 +66,14 @@ impl Found {
             Ok(view) => view,
             Err(error) => return Self::Unreadable(error.to_string()),
         };
-        let (mut count, mut lost) = (0, vec![]);
+        let (mut count, mut lost, mut locked) = (0, vec![], vec![]);
         for dataset in view.datasets() {
             count += 1;
             match dataset {
+                // Its dnodes are encrypted, so most of its metadata is not found.
+                Ok(dataset) if dataset.is_locked().unwrap_or(false) => {
+                    locked.push(dataset.name().to_owned());
+                }
                 Ok(dataset) => {
                     let of_this = survey.of(&dataset);
                     if of_this.blocks > 0 {
@@ -82,30 +87,50 @@ impl Found {
                 }
             }
         }
-        Self::Datasets { count, lost }
+        Self::Datasets {
+            count,
+            lost,
+            locked,
+        }
     }
 
     fn text(&self) -> String {
         match self {
             // Why it cannot be opened is in the JSON.
             Self::Unreadable(_) => "gone".to_owned(),
-            Self::Datasets { count: 1, lost } if lost.is_empty() => "whole, 1 dataset".to_owned(),
-            Self::Datasets { count, lost } if lost.is_empty() => {
-                format!("whole, {count} datasets")
-            }
-            Self::Datasets { count, lost } => {
+            Self::Datasets {
+                count,
+                lost,
+                locked,
+            } if lost.is_empty() && locked.is_empty() => match count {
+                1 => "whole, 1 dataset".to_owned(),
+                _ => format!("whole, {count} datasets"),
+            },
+            Self::Datasets {
+                count,
+                lost,
+                locked,
+            } => {
                 let named = |(name, lost): &(String, LostMetadata)| {
                     let plural = if lost.blocks == 1 { "" } else { "s" };
                     format!("{name} ({} block{plural} of metadata)", lost.blocks)
                 };
-                let names: Vec<String> = lost.iter().take(NAMED_MAX).map(named).collect();
-                let more = match lost.len().saturating_sub(NAMED_MAX) {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
-                let whole = count - lost.len() as u64;
-                let names = names.join(", ");
-                format!("{whole} of {count} datasets whole; damaged: {names}{more}")
+                let whole = count - lost.len() as u64 - locked.len() as u64;
+                let mut text = format!("{whole} of {count} datasets whole");
+                let lost: Vec<String> = lost.iter().map(named).collect();
+                for (what, names) in [("damaged", &lost), ("locked", locked)] {
+                    let shown: Vec<&str> =
+                        names.iter().take(NAMED_MAX).map(String::as_str).collect();
+                    if shown.is_empty() {
+                        continue;
+                    }
+                    text.push_str(&format!("; {what}: {}", shown.join(", ")));
+                    match names.len().saturating_sub(NAMED_MAX) {
+                        0 => {}
+                        more => text.push_str(&format!(" and {more} more")),
+                    }
+                }
+                text
             }
         }
     }
@@ -116,23 +141,29 @@ impl Found {
         });
         match self {
             Self::Unreadable(reason) => value["problem"] = json!(reason),
-            Self::Datasets { count, lost } => {
+            Self::Datasets {
+                count,
+                lost,
+                locked,
+            } => {
                 value["datasets"] = json!(count);
                 let lost = lost.iter().map(|(name, lost)| {
                     json!({ "name": name, "blocks": lost.blocks, "reason": lost.reason })
                 });
                 value["damaged"] = lost.collect();
+                value["locked"] = json!(locked);
             }
         }
         value
     }
 }
 
-/// The most damaged datasets named in a line.
+/// The most damaged or locked datasets named in a line.
 const NAMED_MAX: usize = 3;
 
 const NOTES: &str = "\
 A state stays readable until its blocks are used again; then it is gone (--json says why). Every command that reads opens one with -T TXG:
 millpond -T TXG ls, cp, mount and so on. Read is all metadata of each dataset; contents of files are
-not, so a file of a whole state may still be damaged. Every read is verified.
+not, so a file of a whole state may still be damaged. Every read is verified. The metadata of a locked dataset can be read
+only with its key.
 millpond undelete finds the newest state that has a file whole.";
