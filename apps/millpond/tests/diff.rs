@@ -135,3 +135,20 @@ fn names_are_refused_as_by_openzfs() {
         );
     }
 }
+
+/// A file records one of its directories, which may be gone, and whose number another object may have.
+#[test]
+fn a_link_in_a_removed_directory_hides_nothing_else() {
+    let Some(stage) = Stage::new() else { return };
+    stage.0.done(
+        "cd HERE/df; mkdir d; echo x >f; ln f d/m; zfs snapshot tank/df@3; rm -r d; echo n >other; \
+         zfs snapshot tank/df@4; echo y >>f; touch other; rm new; zfs snapshot tank/df@5",
+    );
+    let lines = stage.lines("zfs diff tank/df@3 tank/df@4 | LC_ALL=C sort");
+    assert_eq!(lines, "+\t/other\n-\t/d\nM\t/\nM\t/d/m\t(-1)\n");
+    // In neither state its name can be found.
+    let lines = stage.lines("zfs diff tank/df@4 tank/df@5 | LC_ALL=C sort");
+    let (first, rest) = lines.split_at(lines.find("M\t/<object").unwrap());
+    assert_eq!(first, "-\t/new\nM\t/\n");
+    assert!(rest.ends_with("\nM\t/other\n"), "{rest}");
+}

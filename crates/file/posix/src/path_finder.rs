@@ -96,10 +96,16 @@ impl PathFinder {
                 by_parent.entry(parent).or_default().insert(*id);
             }
         }
-        for (parent, children) in &by_parent {
-            self.find_in(*parent, children)?;
+        let mut parents = vec![];
+        for (parent, children) in by_parent {
+            self.find_in(parent, &children)?;
+            // What has none of them need not be a directory, or exist.
+            let is_found = |id| self.links.get(id).is_some_and(Option::is_some);
+            if children.iter().any(is_found) {
+                parents.push(parent);
+            }
         }
-        Ok(by_parent.into_keys().collect())
+        Ok(parents)
     }
 
     /// Finds the names of some files in their directory.
@@ -124,11 +130,8 @@ impl PathFinder {
         }
         for id in left {
             // The parent of a hidden directory is the file that it belongs to.
-            let is_hidden = directory.kind() != FileKind::Directory || {
-                let node = self.files.node(id)?;
-                node.kind() == FileKind::Directory && node.is_xattr_directory()?
-            };
-            if is_hidden {
+            let node = self.files.node(id)?;
+            if node.kind() == FileKind::Directory && node.is_xattr_directory()? {
                 self.link(id, parent, XATTR_DIRECTORY.to_vec());
             }
         }
