@@ -106,6 +106,30 @@ fn an_export_says_that_the_devices_are_still_in_use() {
     asked.change("t", &[PoolChange::Export], "").unwrap();
 }
 
+/// What was unmounted for it comes back.
+#[test]
+fn an_export_that_is_refused_leaves_the_file_systems_mounted() {
+    let stage = Stage::new();
+    let daemon = stage.start("state");
+    let asked = client(&daemon, 0);
+    asked.create_pool(&stage.request("t", "a"), "").unwrap();
+    let snapshot = DatasetChange::Snapshot {
+        names: vec!["t@s".into()],
+        properties: vec![],
+    };
+    asked
+        .change("t", &[PoolChange::Dataset(snapshot)], "")
+        .unwrap();
+    assert_eq!(mounted(&asked), ["t /t"]);
+    let live = daemon.pools().writable("t").unwrap();
+    let used = live.use_snapshot("t@s").unwrap();
+    let failed = asked.change("t", &[PoolChange::Export], "").unwrap_err();
+    assert_eq!(failed.error, ChangeError::Busy);
+    assert_eq!(mounted(&asked), ["t /t"]);
+    drop((used, live));
+    asked.change("t", &[PoolChange::Export], "").unwrap();
+}
+
 /// Programs that are cut off must not lose what they changed in mapped memory.
 #[test]
 fn changes_in_memory_are_written_before_a_mount_is_cut_off() {

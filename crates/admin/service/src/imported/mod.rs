@@ -445,8 +445,11 @@ impl ImportedPools {
             if change.leaves() {
                 // The history record must be written before the pool is destroyed or exported.
                 let destroy = *change == PoolChange::Destroy;
-                let left = self.leave(pool, destroy, Some(command));
-                left.map_err(at(done))?;
+                if let Err(error) = self.leave(pool, destroy, Some(command)) {
+                    // What was unmounted for it is mounted again.
+                    let _ = around(Step::Failed(change), &mut changed);
+                    return Err(at(done)(error));
+                }
                 around(Step::After(change), &mut changed).map_err(at(done))?;
                 return Ok(changed);
             }
