@@ -55,11 +55,14 @@ fn a_tree_with_snapshots_and_clones_is_destroyed_in_one_txg() {
     assert!(datasets.use_snapshot(last.id()).unwrap().is_some());
     bench.settle();
     bench.check();
-    let before = bench.pool().uberblock().txg;
     datasets.destroy_in_order(&all, None).unwrap();
-    // The background may write some txgs already; one for each dataset would be more.
-    let after = bench.pool().uberblock().txg;
-    assert!(after.0 < before.0 + all.len() as u64);
+    let history = bench.read_back().history().unwrap().unwrap();
+    let destroyed: Vec<u64> = (history.map(Result::unwrap))
+        .filter(|record| record.string("internal_name").ok() == Some("destroy"))
+        .map(|record| record.u64("history txg").unwrap())
+        .collect();
+    assert_eq!(destroyed.len(), all.len());
+    assert!(destroyed.iter().all(|txg| *txg == destroyed[0]));
     assert_eq!(datasets.names_below("tank").unwrap(), ["tank"]);
     bench.settle();
     bench.check();
