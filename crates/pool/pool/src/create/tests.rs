@@ -246,7 +246,7 @@ fn the_history_records_creation_and_commands() {
     let sets = records
         .iter()
         .filter(|record| record.string("internal_name") == Ok("set"));
-    assert_eq!(sets.count(), 2 + 43);
+    assert_eq!(sets.count(), 2 + 44);
     let commands: Vec<_> = records
         .iter()
         .filter_map(|record| record.string("history command").ok())
