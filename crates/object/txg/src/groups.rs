@@ -1,5 +1,6 @@
 //! The state machine of the transaction groups.
 
+mod due;
 mod space;
 use crate::{DirtyLimits, Transaction, TxgError};
 use millpond_env::rank::{self, Held, LockRank};
@@ -415,7 +416,7 @@ impl TxgGroups {
             }
             let open = state.open;
             let due = match state.quiescing {
-                None => self.due_ns(state.group(open)),
+                None => self.look_ns(state.group(open), now),
                 Some(_) => u64::MAX,
             };
             let left = due.min(deadline).saturating_sub(now).max(1);
@@ -493,22 +494,6 @@ impl TxgGroups {
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.state.lock().has_ended
-    }
-
-    /// The latest time at which the group closes, in nanoseconds: a period after its first transaction, or
-    /// earlier if it has been idle for a while. [`u64::MAX`] while it is empty.
-    fn due_ns(&self, group: &Group) -> u64 {
-        let Some(begun) = group.begun_ns else {
-            return u64::MAX;
-        };
-        let period = begun.saturating_add(nanoseconds(self.limits.period));
-        let idle = group
-            .used_ns
-            .saturating_add(nanoseconds(self.limits.idle_period));
-        match group.active {
-            0 => period.min(idle),
-            _ => period,
-        }
     }
 
     fn has_room_for_frees(&self, state: &mut MutexGuard<'_, State>, blocks: u64) -> bool {

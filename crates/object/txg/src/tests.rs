@@ -1,7 +1,7 @@
 use crate::{BeginWait, DirtyLimits, Pause, Transaction, TxgError, TxgGroups, TxgRequest};
 use millpond_env::mark;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
-use millpond_env::sync::{Arc, Mutex};
+use millpond_env::sync::{Arc, Mutex, bounded};
 use millpond_env::{Clock, Env, thread};
 use millpond_ondisk::Txg;
 use std::time::Duration;
@@ -495,4 +495,29 @@ fn a_partial_change_is_never_written() {
     drop(tx);
     groups.ask(Txg(4));
     assert_eq!(next(&groups), Some(4));
+}
+
+#[test]
+fn the_sync_thread_sees_that_a_group_is_idle_after_its_last_transaction() {
+    let watch = mark::expect("sync-thread-waits-for-idle");
+    let limits = DirtyLimits {
+        period: Duration::from_secs(3600),
+        idle_period: Duration::from_millis(20),
+        ..limits()
+    };
+    let groups = TxgGroups::new(&Env::real(), Txg(4), limits);
+    let transaction = groups.begin(1).unwrap();
+    let (tell, told) = bounded(1);
+    let own = Arc::clone(&groups);
+    let thread = thread::spawn("sync", move || {
+        let syncing = own.next_to_sync(Duration::from_secs(3600));
+        tell.send(syncing.map(|syncing| syncing.txg())).unwrap();
+    });
+    while watch.count("sync-thread-waits-for-idle") == 0 {
+        std::thread::yield_now();
+    }
+    // It sleeps now, or is about to: it holds the lock until then.
+    drop(transaction);
+    assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok(Some(Txg(4))));
+    thread.unwrap().join().unwrap();
 }
