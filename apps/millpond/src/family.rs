@@ -1,8 +1,8 @@
 //! The commands that share a first word: `zpool …` and `zfs …`.
 
-use crate::command::Command;
+use crate::command::{Command, Run};
 use crate::session::Session;
-use std::io;
+use std::io::{self, Write};
 
 /// The commands of one program.
 pub struct Family {
@@ -30,13 +30,11 @@ impl Family {
                 return Ok(0);
             }
             "-V" | "--version" => return crate::version::run(session, self.program, false),
-            "help" => return crate::manual::run(session, self.program, rest),
+            "help" => return crate::manual::run(session, self, rest),
             _ => {}
         }
-        let Some(command) = self.commands.iter().find(|command| command.is_named(word)) else {
-            writeln!(session.err, "unrecognized command '{word}'")?;
-            session.err.write_all(self.listing.as_bytes())?;
-            return Ok(2);
+        let Some(command) = self.named(word) else {
+            return self.refuse(session, word);
         };
         let ending = command.run(self.program, session, rest);
         crate::finish(session, ending, |session, message| {
@@ -48,4 +46,56 @@ impl Family {
                 .write_all((self.usage_of)(command.name).as_bytes())
         })
     }
+
+    /// Prints the usage of all commands, or of the one that the first word names, and says what is not implemented.
+    pub fn describe(&self, session: &mut Session, words: &[String]) -> io::Result<u8> {
+        let Some(word) = words.first() else {
+            self.list(&mut session.out)?;
+            return Ok(0);
+        };
+        let Some(command) = self.named(word) else {
+            return self.refuse(session, word);
+        };
+        session
+            .out
+            .write_all((self.usage_of)(command.name).as_bytes())?;
+        if is_unbuilt(command) {
+            let (program, name) = (self.program, command.name);
+            writeln!(session.out, "\nNot implemented yet: {program} {name}")?;
+        }
+        Ok(0)
+    }
+
+    /// Writes the usage of all commands, and which of them are not implemented.
+    pub fn list(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(self.listing.as_bytes())?;
+        let missing: Vec<&str> = self.unbuilt().collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => writeln!(out, "\nNot implemented yet: {}", missing.join(", ")),
+        }
+    }
+
+    /// The command with this name.
+    pub fn named(&self, word: &str) -> Option<&'static Command> {
+        self.commands.iter().find(|command| command.is_named(word))
+    }
+
+    /// The commands that only check their arguments.
+    pub fn unbuilt(&self) -> impl Iterator<Item = &'static str> {
+        let commands = self.commands.iter();
+        commands
+            .filter(|command| is_unbuilt(command))
+            .map(|command| command.name)
+    }
+
+    fn refuse(&self, session: &mut Session, word: &str) -> io::Result<u8> {
+        writeln!(session.err, "unrecognized command '{word}'")?;
+        session.err.write_all(self.listing.as_bytes())?;
+        Ok(2)
+    }
+}
+
+fn is_unbuilt(command: &Command) -> bool {
+    matches!(command.run, Run::NotBuilt(_))
 }

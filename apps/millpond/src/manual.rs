@@ -1,12 +1,14 @@
 //! `help`: shows a manual page.
 
+use crate::family::Family;
 use crate::session::Session;
 use crate::text::errors::words_of;
 use std::io;
 use std::process::Command;
 
 /// Runs man(1) on the page of a sub-command or topic and returns its status, or 255 if it cannot run.
-pub fn run(session: &mut Session, program: &str, words: &[String]) -> io::Result<u8> {
+pub fn run(session: &mut Session, family: &Family, words: &[String]) -> io::Result<u8> {
+    let program = family.program;
     let page = match words.first().map(String::as_str) {
         None => program.to_string(),
         Some("properties" | "props") if program == "zfs" => "zfsprops".into(),

@@ -102,7 +102,7 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
         "zpool" => crate::zpool::run(&mut session, &words),
         "zfs" => crate::zfs::run(&mut session, &words),
         MOUNT_HELPER => crate::zfs::run_mount_helper(&mut session, &words),
-        "help" => crate::verbs::run(&mut session, &["millpond".into(), "--help".into()]),
+        "help" => help(&mut session, &words),
         _ => crate::verbs::run(&mut session, arguments),
     };
     match ended.and_then(|status| out.flush().map(|()| status)) {
@@ -112,6 +112,23 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
         Err(error) => {
             eprintln!("millpond: cannot write: {}", words_of(&error));
             Err(1)
+        }
+    }
+}
+
+/// Prints the help of everything, or of what the words name.
+fn help(session: &mut Session, words: &[String]) -> io::Result<u8> {
+    match words {
+        [first, rest @ ..] if first == "zpool" => crate::zpool::describe(session, rest),
+        [first, rest @ ..] if first == "zfs" => crate::zfs::describe(session, rest),
+        [first] if first == "daemon" => {
+            session.out.write_all(millpond_daemon::HELP.as_bytes())?;
+            Ok(0)
+        }
+        _ => {
+            let all = ["millpond", "help"].into_iter();
+            let all = all.chain(words.iter().map(String::as_str));
+            crate::verbs::run(session, &all.map(OsString::from).collect::<Vec<_>>())
         }
     }
 }

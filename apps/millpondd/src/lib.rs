@@ -48,7 +48,7 @@ pub use fuse::FuseMounter;
 pub use log::{Level, Line};
 pub use mounts::{Mountable, Mounted, Mounter, NoMounter, PretendMounter};
 pub use permits::{ConnectionPermit, ConnectionPermits, PermitLimits};
-pub use run::{CONNECTIONS, Listener, hide_memory, run};
+pub use run::{CONNECTIONS, HELP, Listener, hide_memory, run};
 pub use start::{StartFailure, connect, connect_or_start};
 pub use state::StateError;
 pub use state_dirs::StateDirs;

@@ -120,7 +120,8 @@ fn answer(stream: UnixStream, caller: &Caller, daemon: &Daemon) {
 /// The least that `--arc-max` takes, in bytes, as OpenZFS's `zfs_arc_max`.
 const ARC_MAX_BYTES_MIN: u64 = 64 << 20;
 
-const HELP: &str = "\
+/// What `--help` prints.
+pub const HELP: &str = "\
 millpondd keeps pools imported and file systems mounted, and answers zpool and zfs.
 
 Usage: millpondd [--foreground] [--stay] [--metrics ADDRESS:PORT] [--deadline SECONDS]
@@ -192,6 +193,10 @@ pub fn run(words: Vec<OsString>) -> ExitCode {
             Some("--stay") => stays = true,
             Some("--help" | "-h") => {
                 let _ = io::stdout().write_all(HELP.as_bytes());
+                return ExitCode::SUCCESS;
+            }
+            Some("--version" | "-V") => {
+                let _ = writeln!(io::stdout(), "millpondd {}", env!("CARGO_PKG_VERSION"));
                 return ExitCode::SUCCESS;
             }
             _ => {

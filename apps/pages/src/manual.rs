@@ -27,9 +27,19 @@ pub fn write(folder: &Path) -> io::Result<()> {
     for (name, text) in WRITTEN {
         put(&folder.join("man8"), name, text.as_bytes())?;
     }
-    let mut all = millpond_cli::verbs::command();
+    let mut all = without_help(millpond_cli::verbs::command());
+    // These have pages of section 8.
+    for name in millpond_cli::verbs::PROGRAMS {
+        all = all.mut_subcommand(name, |program| program.hide(true));
+    }
     all.build();
     pages(&folder.join("man1"), &all, "millpond")
+}
+
+/// Takes away the words `help`, which have no pages.
+fn without_help(command: Command) -> Command {
+    let command = command.disable_help_subcommand(true);
+    command.mut_subcommands(without_help)
 }
 
 fn pages(folder: &Path, command: &Command, name: &str) -> io::Result<()> {

@@ -44,6 +44,7 @@ mod writing;
 
 pub use global::Global;
 
+use crate::family::Family;
 use crate::finish;
 use crate::session::{Ending, Failure, Session};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
@@ -197,22 +198,55 @@ const VERBS: &[Verb] = &[
     },
 ];
 
+/// The words that select another program: `zpool`, `zfs` and `daemon`. Each comes first, or right after `-d DIR`.
+pub const PROGRAMS: [&str; 3] = ["zpool", "zfs", "daemon"];
+
+/// Defines a word of [`PROGRAMS`], for the help. What follows it is not read here.
+fn program(name: &'static str) -> Command {
+    let family = |family: &Family, what: &str| {
+        let missing: Vec<&str> = family.unbuilt().collect();
+        match missing.is_empty() {
+            true => what.to_owned(),
+            false => format!("{what} (not implemented yet: {})", missing.join(", ")),
+        }
+    };
+    let about = match name {
+        "zpool" => family(
+            &crate::zpool::FAMILY,
+            "Create and manage pools, as OpenZFS's zpool",
+        ),
+        "zfs" => family(
+            &crate::zfs::FAMILY,
+            "Create and manage datasets, as OpenZFS's zfs",
+        ),
+        _ => "Run the daemon millpondd, which keeps pools imported and mounted".to_owned(),
+    };
+    Command::new(name).about(about).disable_help_flag(true).arg(
+        Arg::new("words")
+            .value_name("ARGUMENT")
+            .num_args(0..)
+            .allow_hyphen_values(true)
+            .trailing_var_arg(true),
+    )
+}
+
 /// Defines all commands with their shared options.
 pub fn command() -> Command {
     let command = Command::new("millpond")
         .about("Read and change ZFS pools on devices and images without a kernel module")
-        .disable_help_subcommand(true)
+        .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(global::arguments())
-        .subcommands(VERBS.iter().map(|verb| (verb.command)()));
+        .subcommands(VERBS.iter().map(|verb| (verb.command)()))
+        .subcommands(PROGRAMS.map(program));
     command.after_help(
         "Addresses:
   POOL/DATASET[@SNAPSHOT]:/PATH  a file or directory; POOL/DATASET alone is its root
   POOL/VOLUME[@SNAPSHOT]         a volume
 POOL can be a name or a guid. POOL/DATASET:/.zfs/snapshot/NAME/PATH works too.
 
-Also: millpond [-d DIR]... zpool COMMAND ..., millpond [-d DIR]... zfs COMMAND ...
+millpond help COMMAND explains a command; millpond help zpool|zfs [COMMAND] those of zpool and zfs.
 Exit status: 0 success, 1 something was missing or could not be read, 2 wrong usage.",
     )
 }
@@ -240,7 +274,10 @@ pub fn run(session: &mut Session, arguments: &[OsString]) -> io::Result<u8> {
         });
         match chosen {
             Some((verb, options)) => (verb.run)(session, &global, options),
-            None => Err(Failure::Usage("which verb?".into())),
+            None => Err(Failure::Usage(format!(
+                "'{}' comes first, or right after -d DIR",
+                matches.subcommand_name().unwrap_or_default()
+            ))),
         }
     });
     finish(session, ending, |session, message| {

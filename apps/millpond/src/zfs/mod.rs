@@ -53,7 +53,8 @@ pub use send::token_text;
 pub(crate) use set::quotas_among;
 pub(crate) use shown::{shape_width, source as source_word};
 
-const FAMILY: Family = Family {
+/// The commands, as the help of `millpond` describes them.
+pub(crate) const FAMILY: Family = Family {
     program: "zfs",
     listing: usage::LISTING,
     commands: commands::COMMANDS,
@@ -63,6 +64,19 @@ const FAMILY: Family = Family {
 /// Runs `zfs` with the arguments that follow its name, and returns the exit status.
 pub fn run(session: &mut Session, arguments: &[String]) -> io::Result<u8> {
     FAMILY.run(session, arguments)
+}
+
+/// The usage of all commands, and which of them are not implemented. For the manual page.
+pub fn listing() -> String {
+    let mut text = vec![];
+    // Writing to memory cannot fail.
+    let _ = FAMILY.list(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Prints the usage of all commands or of the named one, for `millpond help`.
+pub(crate) fn describe(session: &mut Session, words: &[String]) -> io::Result<u8> {
+    FAMILY.describe(session, words)
 }
 
 /// Whether `word` could be the name of a user property.

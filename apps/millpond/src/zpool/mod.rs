@@ -44,7 +44,8 @@ use crate::family::Family;
 use crate::session::Session;
 use std::io;
 
-const FAMILY: Family = Family {
+/// The commands, as the help of `millpond` describes them.
+pub(crate) const FAMILY: Family = Family {
     program: "zpool",
     listing: usage::LISTING,
     commands: commands::COMMANDS,
@@ -61,6 +62,19 @@ pub fn run(session: &mut Session, arguments: &[String]) -> io::Result<u8> {
         return crate::finish(session, ending, |_, _| Ok(()));
     }
     FAMILY.run(session, arguments)
+}
+
+/// The usage of all commands, and which of them are not implemented. For the manual page.
+pub fn listing() -> String {
+    let mut text = vec![];
+    // Writing to memory cannot fail.
+    let _ = FAMILY.list(&mut text);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Prints the usage of all commands or of the named one, for `millpond help`.
+pub(crate) fn describe(session: &mut Session, words: &[String]) -> io::Result<u8> {
+    FAMILY.describe(session, words)
 }
 
 /// The message for a missing pool.
