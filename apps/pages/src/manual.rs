@@ -25,6 +25,11 @@ const WRITTEN: [(&str, &str); 3] = [
 /// Writes all pages below a folder.
 pub fn write(folder: &Path) -> io::Result<()> {
     for (name, text) in WRITTEN {
+        let text = match name {
+            "millpond-zpool.8" => text.replace(LISTING, &listing(millpond_cli::zpool::listing())),
+            "millpond-zfs.8" => text.replace(LISTING, &listing(millpond_cli::zfs::listing())),
+            _ => text.to_owned(),
+        };
         put(&folder.join("man8"), name, text.as_bytes())?;
     }
     let mut all = without_help(millpond_cli::verbs::command());
@@ -34,6 +39,22 @@ pub fn write(folder: &Path) -> io::Result<()> {
     }
     all.build();
     pages(&folder.join("man1"), &all, "millpond")
+}
+
+/// Stands for the usage text in the pages.
+const LISTING: &str = "LISTING\n";
+
+/// A usage text as a literal block.
+fn listing(text: String) -> String {
+    let lines: String = text
+        .lines()
+        .map(|line| {
+            // A line break and a dot would begin a request; nothing else is special but backslashes and dashes.
+            let line = line.replace('\\', "\\e").replace('-', "\\-");
+            format!("\\&{}\n", line.replace('\t', "    "))
+        })
+        .collect();
+    format!(".Bd -literal\n{lines}.Ed\n")
 }
 
 /// Takes away the words `help`, which have no pages.
