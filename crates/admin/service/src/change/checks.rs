@@ -6,10 +6,14 @@ use millpond_control::{
 };
 use millpond_device::{Device, DeviceError, FileDevice};
 use millpond_engine::View;
+use millpond_env::Env;
 use millpond_env::sync::Arc;
-use millpond_ondisk::Guid;
+use millpond_ondisk::{Guid, Txg};
 use millpond_pool::import::LeafState;
-use millpond_pool::{NewDevice, NewTop, check_replication, clear_labels, find_use};
+use millpond_pool::{
+    CreateError, NewDevice, NewTop, NewVdevOptions, NewVdevs, build_vdevs, check_replication,
+    clear_labels, find_use,
+};
 use millpond_vdev::{AllocationClass, VdevConfig, VdevType};
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
@@ -56,6 +60,35 @@ pub(crate) fn check(
     if !devices.may_mix_sectors && devices.ashift.is_some_and(is_other) {
         return Err(ChangeError::SectorSizes);
     }
+    Ok(())
+}
+
+/// Like [`check`], for a dry run: also refuses what would only be refused when the vdevs are made, such as devices that are
+/// too small.
+pub(crate) fn check_all(
+    around: &dyn Around,
+    devices: &NewDevices,
+    pool: Option<&str>,
+) -> Result<(), ChangeError> {
+    check(around, devices, pool)?;
+    let existing = match pool {
+        Some(name) => around.tops_of(name)?,
+        None => vec![],
+    };
+    let new = NewVdevs {
+        tops: open_tops(devices, open_to_look)?,
+        spares: open_all(&devices.spares, open_to_look)?,
+        caches: open_all(&devices.caches, open_to_look)?,
+    };
+    // Mixed redundancy and devices in use were judged above.
+    let options = NewVdevOptions {
+        ashift: devices.ashift,
+        force: true,
+    };
+    let none = BTreeSet::new();
+    let env = Env::real();
+    let built = build_vdevs(&env, &new, options, Txg(0), &existing, &none, &|_| false);
+    built.map_err(CreateError::from)?;
     Ok(())
 }
 

@@ -192,10 +192,10 @@ impl ImportedPools {
                 .map_err(|reason| ChangeError::PoolName(reason.into()))?;
         }
         let features = features_of(request, self.host())?;
-        checks::check(self, &request.devices, None)?;
         if request.only_check {
-            return Ok(());
+            return checks::check_all(self, &request.devices, None);
         }
+        checks::check(self, &request.devices, None)?;
         if self.get(name).is_some() {
             return Err(ChangeError::PoolExists);
         }
@@ -242,7 +242,7 @@ impl ImportedPools {
     /// # Errors
     /// [`ChangeError`].
     pub fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
-        checks::check(self, devices, Some(pool))
+        checks::check_all(self, devices, Some(pool))
     }
 
     /// Wipes the labels of a device.

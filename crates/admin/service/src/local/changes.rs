@@ -99,6 +99,12 @@ impl LocalChanges {
         checks::check(&around, devices, pool)
     }
 
+    /// Like [`Self::check`], for a dry run.
+    fn check_all(&self, devices: &NewDevices, pool: Option<&str>) -> Result<(), ChangeError> {
+        let around = Candidates(self.search.pools());
+        checks::check_all(&around, devices, pool)
+    }
+
     /// Leaves the pool exported or not, as it was found.
     pub(crate) fn close(&self, pool: Pool, was_exported: bool) -> Result<(), ChangeError> {
         if was_exported {
@@ -128,10 +134,11 @@ impl LocalChanges {
             .map_err(|reason| ChangeError::PoolName(reason.into()))?;
         let host = HostId::of_system(self.search.hostid);
         let features = features_of(request, host)?;
-        self.check(&request.devices, None)?;
         if request.only_check {
+            self.check_all(&request.devices, None)?;
             return Ok(Changed::default());
         }
+        self.check(&request.devices, None)?;
         let found = self.search.pools();
         let is_there = |pool: &PoolCandidate| pool.name == name && pool.state == PoolState::Active;
         if found.iter().any(is_there) {
@@ -160,7 +167,7 @@ impl LocalChanges {
     /// # Errors
     /// [`ChangeError`].
     pub fn check_add(&self, pool: &str, devices: &NewDevices) -> Result<(), ChangeError> {
-        self.check(devices, Some(pool))
+        self.check_all(devices, Some(pool))
     }
 
     /// Answers [`millpond_control::Request::Change`].
