@@ -7,7 +7,7 @@ use millpond_env::sync::Arc;
 use millpond_env::thread;
 use millpond_fuse::{
     FuseError, FuseServer, Mount, MountOptions, MountTarget, MountUsers, SuspendedMount,
-    clear_dead_mount, prepare_mountpoint,
+    clear_dead_mount, prepare_mountpoint, remove_mountpoint,
 };
 use millpond_service::{Open, PoolSuspension};
 use rustix::io::Errno;
@@ -106,8 +106,14 @@ impl Mounter for FuseMounter {
         root: Option<&Path>,
         mountpoint: &Path,
         overlay: bool,
-    ) -> Result<PathBuf, MountProblem> {
+    ) -> Result<(PathBuf, bool), MountProblem> {
         prepare_mountpoint(root, mountpoint, overlay).map_err(problem)
+    }
+
+    fn remove(&self, place: &Path) {
+        if let Err(error) = remove_mountpoint(place) {
+            tracing::debug!("a mount point stays: {error}");
+        }
     }
 
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {

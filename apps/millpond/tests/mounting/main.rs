@@ -4,6 +4,7 @@
 
 mod busy;
 mod created;
+mod places;
 mod replaced;
 #[path = "../support/shell.rs"]
 mod shell;
@@ -285,7 +286,7 @@ fn a_mount_that_another_namespace_has_too_keeps_nothing_busy() {
         "zpool create -m HERE/tank tank HERE/disk; zfs create tank/a; echo text > HERE/tank/a/file",
     );
     // As a container does: its mounts are copies of those that were there when it started.
-    stage.done("unshare -m sh -c 'exec 3< HERE/tank/a/file; echo in > HERE/inside; while [ ! -e HERE/go ]; do sleep 0.1; done; cat HERE/tank/a/file <&3 > HERE/seen 2>&1; echo > HERE/out' > /dev/null 2>&1 &");
+    stage.done("unshare -m sh -c 'exec 3< HERE/tank/a/file; echo in > HERE/inside; while [ ! -e HERE/go ]; do sleep 0.1; done; cat <&3 > HERE/seen 2>&1; echo > HERE/out' > /dev/null 2>&1 &");
     stage.done("while [ ! -s HERE/inside ]; do sleep 0.1; done");
     stage.done("zfs unmount tank/a && zfs destroy tank/a");
     stage.done("zpool export tank");

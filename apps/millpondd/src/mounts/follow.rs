@@ -1,5 +1,6 @@
 //! Applies the effects of dataset changes to mounts: unmounts before a change, and mounts again after it.
 
+use super::places::Place;
 use super::settings::Settings;
 use super::suspended::SuspendedMount;
 use super::{Mounts, RemovedMount, is_of, is_within};
@@ -23,6 +24,8 @@ pub struct Follow<'a> {
     may_mount: bool,
     /// Mounts that were removed for the current change.
     taken: Vec<RemovedMount>,
+    /// The mount points of file systems that are not mounted and are to be destroyed.
+    unmounted: Vec<Place>,
     /// The mount that a rollback gives other files.
     suspended: Option<SuspendedMount>,
     /// How long it may wait for another change of mounts; `None` for as long as that takes.
@@ -138,6 +141,7 @@ impl<'a> Follow<'a> {
             pool,
             may_mount,
             taken: vec![],
+            unmounted: vec![],
             suspended: None,
             wait_max: None,
         }
@@ -236,100 +240,124 @@ impl<'a> Follow<'a> {
     /// restored.
     pub fn step(&mut self, step: Step<'_>, changed: &mut Changed) -> Result<(), ChangeError> {
         match step {
-            Step::Before(change) => {
-                self.taken.clear();
-                let effect = effect(change, self.pool);
-                self.check_unmount(&effect)?;
-                let mut taken = vec![];
-                let done = match effect {
-                    Effect::InTheWay(root) | Effect::Renamed(root, _) | Effect::Moved(root) => {
-                        self.mounts.take_away(root, false, &mut taken)
-                    }
-                    Effect::Replaced(dataset) => return self.suspend(dataset),
-                    Effect::Judged(root, property, value) => {
-                        self.mounts
-                            .take_inheriting(self.pools, (root, property, value), &mut taken)
-                    }
-                    Effect::SnapshotsMove => {
-                        let is_meant = |info: &MountInfo| self.is_own_snapshot(&info.dataset);
-                        let _changing = self.mounts.changing.lock();
-                        (self.mounts).remove_these(&is_meant, false, &mut taken)
-                    }
-                    Effect::AllInTheWay(names) => {
-                        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-                        let is_meant = |info: &MountInfo| names.contains(info.dataset.as_str());
-                        let _changing = self.alone().ok_or(ChangeError::Busy)?;
-                        self.mounts.remove_these(&is_meant, false, &mut taken)
-                    }
-                    _ => return Ok(()),
-                };
-                self.taken = taken;
-                done.map_err(|(mountpoint, why)| {
-                    // The change has already failed with an error, so this one is ignored.
-                    let _ = self.reopen_leaf();
-                    ChangeError::Mounted { mountpoint, why }
-                })
-            }
+            Step::Before(change) => self.before(change),
             Step::Failed(_) => {
                 let _ = self.reopen_leaf();
                 self.finish();
                 Ok(())
             }
             Step::After(change) => {
-                let notes = match effect(change, self.pool) {
-                    Effect::Nothing | Effect::InTheWay(_) | Effect::AllInTheWay(_) => vec![],
-                    Effect::Renamed(from, to) => {
-                        for one in &mut self.taken {
-                            if let Some(rest) = one.dataset.strip_prefix(from) {
-                                one.dataset = format!("{to}{rest}");
-                            }
-                        }
-                        self.reopen_leaf()
-                    }
-                    Effect::Called(from, to, recursively) => {
-                        // The name has changed, so the table follows it in any case.
-                        let _changing = self.alone();
-                        self.mounts.call_otherwise(from, to, recursively);
-                        vec![]
-                    }
-                    Effect::Replaced(_) => self.resume(true).into_iter().collect(),
-                    Effect::SnapshotsMove => self.reopen_leaf(),
-                    Effect::Judged(root, ..) => {
-                        self.refresh(root);
-                        let mut notes = self.reopen_leaf();
-                        // The same request may also have changed other properties.
-                        notes.extend(self.mounts.remount_changed(self.pools, root));
-                        notes
-                    }
-                    Effect::Moved(_) if !self.may_mount => vec![],
-                    Effect::Moved(root) => {
-                        let taken = std::mem::take(&mut self.taken);
-                        let taken: BTreeSet<String> =
-                            taken.into_iter().map(|one| one.dataset).collect();
-                        self.mounts
-                            .mount_some(self.pools, root, &[], &|one: &Settings| {
-                                // A mount point from above came through the changed dataset.
-                                let from = one.mountpoint_from.as_str();
-                                taken.contains(&one.dataset)
-                                    || one.dataset == root
-                                    || from == root
-                                    || !is_within(from, root)
-                            })
-                    }
-                    Effect::New(name) if !self.may_mount => self.not_mounted(name),
-                    Effect::New(name) => self.mounts.mount_some(self.pools, name, &[], &|_| true),
-                    Effect::Settings(root, may_differ) => {
-                        self.refresh(root);
-                        self.mounts.invalidate_roots(root);
-                        match may_differ {
-                            true => self.mounts.remount_changed(self.pools, root),
-                            false => vec![],
-                        }
-                    }
-                };
-                changed.notes.extend(notes);
+                self.after(change, changed);
                 Ok(())
             }
+        }
+    }
+
+    /// Unmounts what is in the way of a change.
+    fn before(&mut self, change: &PoolChange) -> Result<(), ChangeError> {
+        self.taken.clear();
+        let effect = effect(change, self.pool);
+        self.check_unmount(&effect)?;
+        self.unmounted = match &effect {
+            Effect::InTheWay(name) => self.mounts.unmounted_places(self.pools, [*name]),
+            Effect::AllInTheWay(names) => {
+                let names = names.iter().map(String::as_str);
+                self.mounts.unmounted_places(self.pools, names)
+            }
+            _ => vec![],
+        };
+        let mut taken = vec![];
+        let done = match effect {
+            Effect::InTheWay(root) | Effect::Renamed(root, _) | Effect::Moved(root) => {
+                self.mounts.take_away(root, false, &mut taken)
+            }
+            Effect::Replaced(dataset) => return self.suspend(dataset),
+            Effect::Judged(root, property, value) => {
+                self.mounts
+                    .take_inheriting(self.pools, (root, property, value), &mut taken)
+            }
+            Effect::SnapshotsMove => {
+                let is_meant = |info: &MountInfo| self.is_own_snapshot(&info.dataset);
+                let _changing = self.mounts.changing.lock();
+                (self.mounts).remove_these(&is_meant, false, &mut taken)
+            }
+            Effect::AllInTheWay(names) => {
+                let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+                let is_meant = |info: &MountInfo| names.contains(info.dataset.as_str());
+                let _changing = self.alone().ok_or(ChangeError::Busy)?;
+                self.mounts.remove_these(&is_meant, false, &mut taken)
+            }
+            _ => return Ok(()),
+        };
+        self.taken = taken;
+        done.map_err(|(mountpoint, why)| {
+            // The change has already failed with an error, so this one is ignored.
+            let _ = self.reopen_leaf();
+            ChangeError::Mounted { mountpoint, why }
+        })
+    }
+
+    /// Mounts again after a change, and removes the directories of mount points that are gone.
+    fn after(&mut self, change: &PoolChange, changed: &mut Changed) {
+        let effect = effect(change, self.pool);
+        if let Effect::Renamed(from, to) = effect {
+            for one in &mut self.taken {
+                if let Some(rest) = one.dataset.strip_prefix(from) {
+                    one.dataset = format!("{to}{rest}");
+                }
+            }
+        }
+        let removed = self.taken.iter().filter_map(Place::of_removed);
+        let places: Vec<Place> = self.unmounted.drain(..).chain(removed).collect();
+        let notes = match effect {
+            Effect::Nothing | Effect::InTheWay(_) | Effect::AllInTheWay(_) => vec![],
+            Effect::Renamed(..) => self.reopen_leaf(),
+            Effect::Called(from, to, recursively) => {
+                // The name has changed, so the table follows it in any case.
+                let _changing = self.alone();
+                self.mounts.call_otherwise(from, to, recursively);
+                vec![]
+            }
+            Effect::Replaced(_) => self.resume(true).into_iter().collect(),
+            Effect::SnapshotsMove => self.reopen_leaf(),
+            Effect::Judged(root, ..) => {
+                self.refresh(root);
+                let mut notes = self.reopen_leaf();
+                // The same request may also have changed other properties.
+                notes.extend(self.mounts.remount_changed(self.pools, root));
+                notes
+            }
+            Effect::Moved(_) if !self.may_mount => vec![],
+            Effect::Moved(root) => {
+                let taken = std::mem::take(&mut self.taken);
+                let taken: BTreeSet<String> = taken.into_iter().map(|one| one.dataset).collect();
+                self.mounts
+                    .mount_some(self.pools, root, &[], &|one: &Settings| {
+                        // A mount point from above came through the changed dataset.
+                        let from = one.mountpoint_from.as_str();
+                        taken.contains(&one.dataset)
+                            || one.dataset == root
+                            || from == root
+                            || !is_within(from, root)
+                    })
+            }
+            Effect::New(name) if !self.may_mount => self.not_mounted(name),
+            Effect::New(name) => self.mounts.mount_some(self.pools, name, &[], &|_| true),
+            Effect::Settings(root, may_differ) => {
+                self.refresh(root);
+                self.mounts.invalidate_roots(root);
+                match may_differ {
+                    true => self.mounts.remount_changed(self.pools, root),
+                    false => vec![],
+                }
+            }
+        };
+        changed.notes.extend(notes);
+        if !places.is_empty()
+            && let Some(_changing) = self.alone()
+        {
+            let is_exported = *change == PoolChange::Export;
+            self.mounts.remove_left(self.pools, &places, is_exported);
         }
     }
 

@@ -4,6 +4,7 @@ mod follow;
 mod mounter;
 mod names;
 mod options;
+mod places;
 mod receiving;
 mod remount;
 mod settings;
@@ -42,6 +43,8 @@ struct Entry {
     options: Vec<String>,
     /// The mount point that the request gave.
     at: Option<String>,
+    /// Whether the mount point came from the dataset above, or was the default.
+    is_from_above: bool,
     /// Whether its pool was imported read-only.
     is_in_read_only_pool: bool,
     /// Keeps a snapshot from being destroyed under its mount.
@@ -54,6 +57,11 @@ pub(super) struct RemovedMount {
     options: Vec<String>,
     /// The mount point that the request gave.
     at: Option<String>,
+    /// The mount point that it had, and the directory with links resolved.
+    mountpoint: String,
+    place: PathBuf,
+    /// Whether the mount point came from the dataset above, or was the default.
+    is_from_above: bool,
 }
 
 type Notes = dyn Fn(&[MountInfo]) + Send + Sync;
@@ -62,6 +70,8 @@ type Notes = dyn Fn(&[MountInfo]) + Send + Sync;
 pub struct Mounts {
     mounter: Box<dyn Mounter>,
     table: Mutex<Vec<Entry>, rank::MountTable>,
+    /// Directories that were created for mounts.
+    made: Mutex<BTreeSet<PathBuf>, rank::Leaf>,
     /// Serializes mounting and unmounting.
     changing: Mutex<(), rank::MountChange>,
     /// Called with the new mounts before every change is made.
@@ -80,6 +90,7 @@ impl Mounts {
         Self {
             mounter,
             table: Mutex::new(vec![]),
+            made: Mutex::default(),
             changing: Mutex::new(()),
             note,
             snapshots,
@@ -298,7 +309,10 @@ impl Mounts {
             }
             None => None,
         };
-        let place = self.mounter.prepare(root, mountpoint, settings.overlay)?;
+        let (place, is_made) = self.mounter.prepare(root, mountpoint, settings.overlay)?;
+        if is_made {
+            self.made.lock().insert(place.clone());
+        }
         let info = MountInfo {
             dataset: dataset.to_owned(),
             mountpoint: settings.mountpoint.clone(),
@@ -332,6 +346,7 @@ impl Mounts {
                     settings: settings.clone(),
                     options: options.to_vec(),
                     at: settings.is_placed.then(|| settings.mountpoint.clone()),
+                    is_from_above: settings.mountpoint_from != settings.dataset,
                     is_in_read_only_pool: pool.live().is_none(),
                     in_use,
                 });
@@ -482,6 +497,9 @@ impl Mounts {
                     dataset: entry.info.dataset.clone(),
                     options: entry.options.clone(),
                     at: entry.at.clone(),
+                    mountpoint: entry.info.mountpoint.clone(),
+                    place: entry.place.clone(),
+                    is_from_above: entry.is_from_above,
                 };
                 (entry.info.clone(), handle, removed)
             })

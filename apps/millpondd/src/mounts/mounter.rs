@@ -86,8 +86,8 @@ pub struct FileTrouble {
 
 /// Mounts file systems in the operating system.
 pub trait Mounter: Send + Sync {
-    /// Creates the mount point directory if it is missing, and returns its path with links resolved. It must
-    /// be empty unless `overlay` is set. If `root` is given, the directory is inside it, and links below
+    /// Creates the mount point directory if it is missing, and returns its path with links resolved, and whether it was
+    /// created. It must be empty unless `overlay` is set. If `root` is given, the directory is inside it, and links below
     /// `root` cannot lead out of it.
     ///
     /// # Errors
@@ -97,7 +97,12 @@ pub trait Mounter: Send + Sync {
         root: Option<&Path>,
         mountpoint: &Path,
         overlay: bool,
-    ) -> Result<PathBuf, MountProblem>;
+    ) -> Result<(PathBuf, bool), MountProblem>;
+    /// Removes the directory of a former mount point, a path that [`Mounter::prepare`] returned. It stays if it is not
+    /// empty, or something is mounted there.
+    fn remove(&self, place: &Path) {
+        let _ = place;
+    }
     /// Mounts a file system.
     ///
     /// # Errors
@@ -115,7 +120,12 @@ pub trait Mounter: Send + Sync {
 pub struct NoMounter(pub String);
 
 impl Mounter for NoMounter {
-    fn prepare(&self, _: Option<&Path>, _: &Path, _: bool) -> Result<PathBuf, MountProblem> {
+    fn prepare(
+        &self,
+        _: Option<&Path>,
+        _: &Path,
+        _: bool,
+    ) -> Result<(PathBuf, bool), MountProblem> {
         Err(MountProblem::Unavailable(self.0.clone()))
     }
     fn mount(&self, _: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
@@ -198,8 +208,8 @@ impl Mounter for PretendMounter {
         _: Option<&Path>,
         mountpoint: &Path,
         _: bool,
-    ) -> Result<PathBuf, MountProblem> {
-        Ok(mountpoint.to_owned())
+    ) -> Result<(PathBuf, bool), MountProblem> {
+        Ok((mountpoint.to_owned(), false))
     }
     fn mount(&self, what: &Mountable<'_>) -> Result<Box<dyn Mounted>, MountProblem> {
         let asked = (what.mountpoint.to_owned(), what.read_only);

@@ -34,7 +34,7 @@ mod write_back;
 pub use error::FuseError;
 pub use mount::{
     Mount, MountOptions, MountTarget, MountUser, MountUsers, SuspendedMount, clear_dead_mount,
-    mounted_dataset, prepare_mountpoint,
+    mounted_dataset, prepare_mountpoint, remove_mountpoint,
 };
 pub use server::FuseServer;
 pub use session::Trouble;

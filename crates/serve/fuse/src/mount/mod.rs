@@ -344,7 +344,7 @@ fn check_empty(place: &MountPoint, is_overlay: bool) -> Result<(), FuseError> {
 
 /// Creates the directory of a mount point if it is missing, as [`FuseServer::mount`] will find it.
 ///
-/// Returns its path without symbolic links.
+/// Returns its path without symbolic links, and whether it was created.
 ///
 /// # Errors
 /// [`FuseError::Upwards`], [`FuseError::Link`], [`FuseError::MountPoint`]; [`FuseError::NotEmpty`] without
@@ -353,12 +353,24 @@ pub fn prepare_mountpoint(
     root: Option<&Path>,
     path: &Path,
     overlay: bool,
-) -> Result<PathBuf, FuseError> {
+) -> Result<(PathBuf, bool), FuseError> {
     // A killed server may have left a mount here, no matter which state directory it used.
     clear_dead_mount(path)?;
     let place = MountPoint::open(root, path, true)?;
     check_empty(&place, overlay)?;
-    Ok(place.path().to_owned())
+    Ok((place.path().to_owned(), place.is_made()))
+}
+
+/// Removes the directory of a former mount point, of which [`prepare_mountpoint`] returned the path.
+///
+/// # Errors
+/// [`FuseError::MountPoint`], also if it is not empty, not a directory, or something is mounted there.
+pub fn remove_mountpoint(path: &Path) -> Result<(), FuseError> {
+    let removed = Parent::open(path)?.remove_child();
+    removed.map_err(|error| FuseError::MountPoint {
+        path: path.to_owned(),
+        error,
+    })
 }
 
 /// Unmounts a mount of a killed server, where every access fails with "not connected".

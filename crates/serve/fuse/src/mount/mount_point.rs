@@ -24,6 +24,8 @@ const HANDLE: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 pub(super) struct MountPoint {
     directory: OwnedFd,
     path: PathBuf,
+    /// Whether the directory was missing, and was created.
+    is_made: bool,
 }
 
 /// Which links are followed.
@@ -46,16 +48,25 @@ impl MountPoint {
         };
         let top =
             rustix::fs::open("/", HANDLE | OFlags::DIRECTORY, Mode::empty()).map_err(wrong)?;
-        let directory = match root {
+        let (directory, is_made) = match root {
             None => Walk::new(path, Links::Trusted, create).from(top, &names(path)?)?,
             Some(root) => {
                 let below = path.strip_prefix(root).map_err(|_| wrong(Errno::INVAL))?;
-                let top = Walk::new(path, Links::Trusted, create).from(top, &names(root)?)?;
+                let (top, _) = Walk::new(path, Links::Trusted, create).from(top, &names(root)?)?;
                 Walk::new(path, Links::Within, create).from(top, &names(below)?)?
             }
         };
         let path = real_path(directory.as_fd()).unwrap_or_else(|_| path.to_owned());
-        Ok(Self { directory, path })
+        Ok(Self {
+            directory,
+            path,
+            is_made,
+        })
+    }
+
+    /// Whether the directory was missing, and was created.
+    pub(super) fn is_made(&self) -> bool {
+        self.is_made
     }
 
     /// The directory's path, without symbolic links.
@@ -114,6 +125,11 @@ impl Parent {
         handle(self.directory.as_fd()).join(&self.name)
     }
 
+    /// Removes the child, if it is an empty directory and nothing is mounted there.
+    pub(super) fn remove_child(&self) -> Result<(), Errno> {
+        rustix::fs::unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)
+    }
+
     /// Opens the child, mounted or not. The open descriptor keeps its file system busy.
     pub(super) fn open_child(&self) -> Result<OwnedFd, Errno> {
         let flags = HANDLE | OFlags::NOFOLLOW;
@@ -163,6 +179,8 @@ struct Walk<'p> {
     links: Links,
     create: bool,
     followed: u32,
+    /// Whether the last directory was created.
+    is_made: bool,
 }
 
 impl<'p> Walk<'p> {
@@ -172,6 +190,7 @@ impl<'p> Walk<'p> {
             links,
             create,
             followed: 0,
+            is_made: false,
         }
     }
 
@@ -182,7 +201,8 @@ impl<'p> Walk<'p> {
         }
     }
 
-    fn from(mut self, top: OwnedFd, names: &[&OsStr]) -> Result<OwnedFd, FuseError> {
+    /// The directory at the end, and whether it was created.
+    fn from(mut self, top: OwnedFd, names: &[&OsStr]) -> Result<(OwnedFd, bool), FuseError> {
         let mut todo: VecDeque<OsString> = names.iter().map(|name| (*name).to_owned()).collect();
         let (mut above, mut here) = (vec![], top);
         while let Some(name) = todo.pop_front() {
@@ -214,11 +234,12 @@ impl<'p> Walk<'p> {
                 _ => return Err(self.wrong(Errno::NOTDIR)),
             }
         }
-        Ok(here)
+        Ok((here, self.is_made))
     }
 
-    fn step(&self, here: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat), FuseError> {
+    fn step(&mut self, here: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat), FuseError> {
         let flags = HANDLE | OFlags::NOFOLLOW;
+        self.is_made = false;
         for _ in 0..TRIES {
             match rustix::fs::openat(here, name, flags, Mode::empty()) {
                 Ok(found) => {
@@ -227,7 +248,8 @@ impl<'p> Walk<'p> {
                 }
                 Err(Errno::NOENT) if self.create => {
                     match rustix::fs::mkdirat(here, name, Mode::from_raw_mode(0o755)) {
-                        Ok(()) | Err(Errno::EXIST) => {}
+                        Ok(()) => self.is_made = true,
+                        Err(Errno::EXIST) => {}
                         Err(error) => return Err(self.wrong(error)),
                     }
                 }
