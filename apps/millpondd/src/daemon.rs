@@ -156,7 +156,8 @@ impl Daemon {
                 .with_owner(
                     rustix::process::geteuid().as_raw(),
                     rustix::process::getegid().as_raw(),
-                ),
+                )
+                .with_home(crate::state_dirs::home_for_mounts()),
             mounts: Mounts::new(mounter, note, Arc::new(SnapshotRequests::new(me.clone()))),
             volumes,
             events: Events::new(env),

@@ -51,4 +51,4 @@ pub use permits::{ConnectionPermit, ConnectionPermits, PermitLimits};
 pub use run::{CONNECTIONS, HELP, Listener, hide_memory, run};
 pub use start::{StartFailure, connect, connect_or_start};
 pub use state::StateError;
-pub use state_dirs::StateDirs;
+pub use state_dirs::{StateDirs, home_for_mounts};

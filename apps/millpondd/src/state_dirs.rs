@@ -96,6 +96,19 @@ impl StateDirs {
     }
 }
 
+/// Where default mount points are: below the home directory of an ordinary user, who may not write to `/`. `None` for root,
+/// and for a user without a home directory.
+#[must_use]
+pub fn home_for_mounts() -> Option<String> {
+    if rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let home = PathBuf::from(std::env::var_os("HOME")?);
+    let is_there = home.is_absolute() && home.is_dir() && home != Path::new("/");
+    let home = home.into_os_string().into_string().ok()?;
+    is_there.then(|| home.trim_end_matches('/').to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -103,7 +103,11 @@ fn check_mountpoint(ask: &Args, name: &str) -> Result<(), Failure> {
             .find(|(name, _)| name == wanted)
             .map(|(_, value)| value.clone())
     };
-    let mountpoint = of(&ask.root_properties, "mountpoint").unwrap_or_else(|| format!("/{name}"));
+    // The daemon of an ordinary user mounts below the home directory.
+    let home =
+        millpond_daemon::home_for_mounts().filter(|_| of(&ask.properties, "altroot").is_none());
+    let mountpoint = of(&ask.root_properties, "mountpoint")
+        .unwrap_or_else(|| format!("{}/{name}", home.unwrap_or_default()));
     if !mountpoint.starts_with('/') {
         return Ok(());
     }

@@ -1,6 +1,6 @@
-//! Directories of mount points.
+//! Directories of mount points, and where default ones are.
 
-use super::Stage;
+use super::{Stage, USER};
 
 #[test]
 fn folders_of_mount_points_go_with_their_file_systems() {
@@ -46,4 +46,38 @@ fn folders_of_mount_points_go_with_their_file_systems() {
     assert_eq!(listed("alt"), none);
     stage.done("zpool import -d HERE/disk -R HERE/alt tank");
     assert_eq!(listed("alt"), ["tank"]);
+}
+
+#[test]
+fn an_ordinary_user_has_mount_points_below_the_home_directory() {
+    let Some(stage) = Stage::new() else { return };
+    stage
+        .done("mkdir HERE/home && chown 65534:65534 HERE/home HERE/disk && mv HERE/disk HERE/home");
+    let user = format!("{USER} env HOME=HERE/home MILLPOND_DIR=HERE/home/state");
+    // Without an entry in /etc/passwd nothing can be mounted; the pool is there all the same.
+    let made = stage.run(&format!("{user} zpool create up HERE/home/disk"));
+    let said = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(!said.contains("/up: Permission denied"), "{said}");
+    let shown = |property: &str, dataset: &str| {
+        let line = format!("{user} zfs get -H -o value,source {property} {dataset}");
+        stage.done(&line).trim().to_owned()
+    };
+    let home = stage.path("home");
+    let home = home.display();
+    assert_eq!(shown("mountpoint", "up"), format!("{home}/up\tdefault"));
+    stage.run(&format!("{user} zfs create up/a"));
+    assert_eq!(shown("mountpoint", "up/a"), format!("{home}/up/a\tdefault"));
+    stage.run(&format!("{user} zfs set mountpoint={home}/x up/a"));
+    assert_eq!(shown("mountpoint", "up/a"), format!("{home}/x\tlocal"));
+    stage.done("touch HERE/secret && chmod 600 HERE/secret");
+    let refused = stage.refused(&format!("{user} zpool create other HERE/secret"));
+    assert_eq!(
+        refused,
+        format!(
+            "cannot create 'other': {}: Permission denied\n",
+            stage.path("secret").display()
+        )
+    );
+    stage.done(&format!("{user} zpool destroy up"));
+    stage.run("kill -TERM $(cat HERE/home/state/lock)");
 }

@@ -1,6 +1,6 @@
 //! Checks before anything is written: devices, their current use, and whether the layout is valid.
 
-use crate::change::change_error;
+use crate::change::{change_error, device_problem};
 use millpond_control::{
     ChangeError, DeviceFacts, DeviceInUse, DeviceProblem, NewDevices, PoolChange,
 };
@@ -272,7 +272,7 @@ pub(crate) fn facts(path: &str) -> Result<DeviceFacts, DeviceProblem> {
 pub(crate) fn open_to_look(path: &str) -> Result<NewDevice, ChangeError> {
     let to_error = |error: DeviceError| ChangeError::Device {
         path: path.to_owned(),
-        problem: DeviceProblem::Unusable(error.to_string()),
+        problem: device_problem(error),
     };
     let options = millpond_device::OpenOptions {
         write: false,

@@ -1,6 +1,7 @@
 //! Errors of the engine as errors of requests.
 
 use millpond_control::{ChangeError, DeviceProblem};
+use millpond_device::DeviceError;
 use millpond_engine::Error;
 
 /// Converts an error of opening or changing a pool.
@@ -12,11 +13,24 @@ pub(crate) fn change_error(error: Error) -> ChangeError {
         Error::Create { error, .. } => (*error).into(),
         Error::Device { path, error } => ChangeError::Device {
             path: path.to_string_lossy().into_owned(),
-            problem: DeviceProblem::Unusable(error.to_string()),
+            problem: device_problem(error),
         },
         Error::Setting(error) => ChangeError::Setting(error),
         Error::Dataset(error) => error.into(),
         Error::Pool(error) => error.into(),
         other => ChangeError::Failed(other.to_string()),
+    }
+}
+
+/// Why a device cannot be used, without its path: messages name that themselves.
+pub(crate) fn device_problem(error: DeviceError) -> DeviceProblem {
+    match error {
+        DeviceError::Open { message, .. } => DeviceProblem::Unusable(message),
+        DeviceError::WrongKind { .. } => DeviceProblem::WrongKind,
+        DeviceError::InUse { process, .. } => DeviceProblem::Unusable(match process {
+            Some(process) => format!("it is in use by process {process}"),
+            None => "it is in use".into(),
+        }),
+        other => DeviceProblem::Unusable(other.to_string()),
     }
 }

@@ -10,5 +10,5 @@ mod keys;
 mod set;
 mod split;
 
-pub(crate) use error::change_error;
+pub(crate) use error::{change_error, device_problem};
 pub(crate) use keys::root_key;

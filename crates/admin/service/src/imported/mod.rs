@@ -51,6 +51,7 @@ pub struct ImportedPools {
     hostname: Option<String>,
     system: Option<String>,
     owner: (u32, u32),
+    home: Option<String>,
     deadline: RequestDeadline,
     pools: RwLock<BTreeMap<String, Arc<ImportedPool>>, rank::Leaf>,
     auxiliaries: Mutex<AuxiliaryDevices, rank::AuxiliaryDevices>,
@@ -73,6 +74,7 @@ impl ImportedPools {
             hostname,
             system: None,
             owner: (0, 0),
+            home: None,
             deadline: RequestDeadline::default(),
             pools: RwLock::new(BTreeMap::new()),
             auxiliaries: Mutex::default(),
@@ -113,6 +115,14 @@ impl ImportedPools {
     #[must_use]
     pub fn with_owner(mut self, user: u32, group: u32) -> Self {
         self.owner = (user, group);
+        self
+    }
+
+    /// Sets the directory below which file systems are mounted whose mount point is the default, for a user who may not
+    /// write to the root directory.
+    #[must_use]
+    pub fn with_home(mut self, home: Option<String>) -> Self {
+        self.home = home;
         self
     }
 

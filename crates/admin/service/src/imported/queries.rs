@@ -52,8 +52,12 @@ impl ImportedPools {
         let altroot = imported_pool.altroot.clone();
         imported_pool.read(|view| {
             dataset::walk(view, query, &mut |mut info| {
-                if let Some(root) = &altroot {
-                    below_altroot(root, &mut info);
+                match (&altroot, &self.home) {
+                    (Some(root), _) => below(root, &mut info, &|_| true),
+                    (None, Some(home)) => {
+                        below(home, &mut info, &|source| *source == Source::Default);
+                    }
+                    (None, None) => {}
                 }
                 each(info)
             })
@@ -116,16 +120,18 @@ impl ImportedPools {
     }
 }
 
-/// Prepends the altroot to the dataset's mount point.
-fn below_altroot(altroot: &str, info: &mut DatasetInfo) {
+/// Prepends a directory to the dataset's mount point, if it comes from a wanted source.
+fn below(directory: &str, info: &mut DatasetInfo, is_wanted: &dyn Fn(&Source) -> bool) {
     let mountpoint = info.properties.iter_mut().find(|p| p.name == "mountpoint");
     if let Some(Property {
         value: Some(Value::Text(path)),
+        source,
         ..
     }) = mountpoint
         && path.starts_with('/')
+        && is_wanted(source)
     {
-        let root = altroot.trim_end_matches('/');
+        let root = directory.trim_end_matches('/');
         *path = match path.as_str() {
             "/" if root.is_empty() => "/".to_owned(),
             "/" => root.to_owned(),
