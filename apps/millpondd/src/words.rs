@@ -8,7 +8,8 @@ pub(crate) fn of_change(error: &ChangeError) -> String {
         ChangeError::NoSuchPool => "no such pool".to_owned(),
         ChangeError::PoolExists => "a pool of this name exists".to_owned(),
         ChangeError::Busy => "the pool is in use by another process".to_owned(),
-        ChangeError::ReadOnlyPool(why) => format!("the pool is read-only: {why}"),
+        ChangeError::ReadOnlyPool(None) => "the pool is read-only".to_owned(),
+        ChangeError::ReadOnlyPool(Some(why)) => format!("the pool is read-only: {why}"),
         ChangeError::Device { path, problem } => match problem {
             DeviceProblem::Missing => format!("{path}: no such device"),
             DeviceProblem::WrongKind => format!("{path}: neither a block device nor a file"),

@@ -112,7 +112,8 @@ pub fn reason(verb: Verb, error: &ChangeError) -> String {
                 .as_ref()
                 .map_or_else(String::new, |name| format!(" ({name})"))
         ),
-        ChangeError::ReadOnlyPool(why) => format!("pool is read-only: {why}"),
+        ChangeError::ReadOnlyPool(None) => "pool is read-only".into(),
+        ChangeError::ReadOnlyPool(Some(why)) => format!("pool is read-only: {why}"),
         ChangeError::Device { path, problem } => match problem {
             DeviceProblem::Missing => format!("{path}: no such device"),
             DeviceProblem::WrongKind => format!("{path}: must be a block device or regular file"),

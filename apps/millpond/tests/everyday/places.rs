@@ -30,3 +30,29 @@ fn a_dry_run_refuses_devices_that_are_too_small() {
     assert_eq!(status, 1, "{text}");
     assert!(text.contains("minimum size"), "{text}");
 }
+
+#[test]
+fn places_in_messages_are_named_once() {
+    let stage = Stage::new(&["a", "b"], 128);
+    stage.done("zpool create -O mountpoint=none tank @a");
+    stage.done("zpool export tank");
+    // All that is behind the labels is lost.
+    let mut bytes = std::fs::read(stage.image("a")).unwrap();
+    bytes[4 << 20..][..100 << 20].fill(0xa5);
+    stage.file("a", &bytes);
+    let text = stage.failed("zpool import tank");
+    assert!(
+        text.contains("pool metadata, object set: no good copy"),
+        "{text}"
+    );
+    assert!(!text.contains("pool metadata: pool metadata"), "{text}");
+    // That it was imported so needs no reason.
+    stage.done("zpool create -O mountpoint=none other @b");
+    stage.done("zpool export other");
+    stage.done("zpool import -o readonly=on other");
+    stage.refused(
+        "zpool set comment=x other",
+        "cannot set property for 'other': pool is read-only",
+    );
+    stage.done("zpool export other");
+}

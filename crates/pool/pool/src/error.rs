@@ -7,7 +7,7 @@ use millpond_zap::ZapError;
 #[non_exhaustive]
 pub enum PoolError {
     /// An object of the pool could not be read.
-    #[error("{what}: {error}")]
+    #[error("{}", placed(what, error))]
     Object {
         /// The object's content.
         what: &'static str,
@@ -15,7 +15,7 @@ pub enum PoolError {
         error: ObjectError,
     },
     /// A table of the pool could not be read.
-    #[error("{what}: {error}")]
+    #[error("{}", placed(what, error))]
     Zap {
         /// The table's content.
         what: &'static str,
@@ -55,7 +55,7 @@ pub enum PoolError {
         reason: String,
     },
     /// A block could not be read or written.
-    #[error("{what}: {error}")]
+    #[error("{}", placed(what, error))]
     Block {
         /// The owner of the block.
         what: &'static str,
@@ -159,6 +159,15 @@ impl From<millpond_txg::TxgError> for PoolError {
         Self::Suspended {
             reason: error.to_string(),
         }
+    }
+}
+
+/// The lower error with its place in front, unless it begins with the same place.
+fn placed(what: &str, error: &dyn std::fmt::Display) -> String {
+    let text = error.to_string();
+    match text.starts_with(what) {
+        true => text,
+        false => format!("{what}: {text}"),
     }
 }
 

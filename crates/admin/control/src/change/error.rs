@@ -30,9 +30,9 @@ pub enum ChangeError {
         /// The name of that system, if known.
         hostname: Option<String>,
     },
-    /// The pool contains something that this program cannot update; the text names it. The pool can only be
-    /// read.
-    ReadOnlyPool(String),
+    /// The pool can only be read: it was imported so, or it contains something that this program cannot update, which the
+    /// text names.
+    ReadOnlyPool(Option<String>),
     /// The pool's version is too low for devices of this kind.
     NeedsVersion(NewerDevices),
     /// A device cannot be used.

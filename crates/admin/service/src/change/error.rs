@@ -9,7 +9,7 @@ pub(crate) fn change_error(error: Error) -> ChangeError {
     match error {
         Error::NoSuchPool { .. } => ChangeError::NoSuchPool,
         Error::InUse { .. } => ChangeError::Busy,
-        Error::ReadOnlyDevices { reason, .. } => ChangeError::ReadOnlyPool(reason),
+        Error::ReadOnlyDevices { reason, .. } => ChangeError::ReadOnlyPool(Some(reason)),
         Error::Create { error, .. } => (*error).into(),
         Error::Device { path, error } => ChangeError::Device {
             path: path.to_string_lossy().into_owned(),

@@ -272,10 +272,7 @@ impl ImportedPools {
         let pool = self.get(name).ok_or(ChangeError::NoSuchPool)?;
         match pool.opened() {
             Open::Live(live) => Ok(live.clone()),
-            Open::ReadOnly(_, why) => Err(ChangeError::ReadOnlyPool(
-                why.clone()
-                    .unwrap_or_else(|| "it was imported read-only".into()),
-            )),
+            Open::ReadOnly(_, why) => Err(ChangeError::ReadOnlyPool(why.clone())),
         }
     }
 
@@ -400,9 +397,7 @@ impl ImportedPools {
                 }
             }
         } else if destroy {
-            return Err(ChangeError::ReadOnlyPool(
-                "it was imported read-only".into(),
-            ));
+            return Err(ChangeError::ReadOnlyPool(None));
         }
         self.pools.write().remove(name);
         self.auxiliaries.lock().release_all(name);

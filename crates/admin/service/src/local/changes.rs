@@ -70,14 +70,14 @@ impl LocalChanges {
             return Err(ChangeError::InUseElsewhere { hostname });
         }
         if let Some(why) = candidate.why_older(None) {
-            return Err(ChangeError::ReadOnlyPool(why));
+            return Err(ChangeError::ReadOnlyPool(Some(why)));
         }
         let was_exported = candidate.state == PoolState::Exported;
         let options = OpenOptions::default();
         let opened = Pool::open_candidate(&Env::real(), &candidate, &options, &self.writing());
         let pool = opened.map_err(|error| match error {
             Error::Open { error, .. } => match *error {
-                OpenError::ReadOnly(why) => ChangeError::ReadOnlyPool(why.to_string()),
+                OpenError::ReadOnly(why) => ChangeError::ReadOnlyPool(Some(why.to_string())),
                 other => ChangeError::Failed(other.to_string()),
             },
             other => change_error(other),

@@ -49,7 +49,7 @@ pub(super) fn mount(
         .map_err(failed)?;
     drop(theirs);
     if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).trim()));
+        return Err(failed(said(&output.stderr)));
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -77,9 +77,17 @@ pub(super) fn unmount(path: &Path, is_lazy: bool) -> Result<(), FuseError> {
     if output.status.success() {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&output.stderr);
+    let text = said(&output.stderr);
     match text.contains("busy") {
         true => Err(FuseError::Busy(path.to_owned())),
-        false => Err(failed(text.trim())),
+        false => Err(failed(text)),
     }
+}
+
+/// What the program said, without its name: the error has that.
+fn said(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let text = text.trim();
+    let name = format!("{PROGRAM}: ");
+    text.strip_prefix(&name).unwrap_or(text).to_owned()
 }
