@@ -10,6 +10,7 @@ mod family;
 pub mod getopt;
 mod manual;
 mod no_daemon;
+mod places;
 mod program;
 mod prompt;
 pub mod session;

@@ -67,6 +67,8 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
         let words = words.into_iter().map(OsString::from).collect();
         return Ok(millpond_daemon::run(words));
     }
+    // Folders of the environment may be there for other commands.
+    let given = folders.clone();
     if folders.is_empty()
         && let Some(folder) = std::env::var_os("MILLPOND_SEARCH")
     {
@@ -105,13 +107,31 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
         "help" => help(&mut session, &words),
         _ => crate::verbs::run(&mut session, arguments),
     };
-    match ended.and_then(|status| out.flush().map(|()| status)) {
+    let ended = ended.and_then(|status| out.flush().map(|()| status));
+    if is_pools_own {
+        tell_problems(&given, pools.as_ref());
+    }
+    match ended {
         Ok(status) => Err(status),
         // The reader closed the pipe. This needs no message.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(1),
         Err(error) => {
             eprintln!("millpond: cannot write: {}", words_of(&error));
             Err(1)
+        }
+    }
+}
+
+/// If there is no pool in the folders that were given, says what is wrong with these.
+fn tell_problems(folders: &[PathBuf], pools: &dyn OpenService) {
+    let problems = crate::places::problems(folders);
+    if problems.is_empty() {
+        return;
+    }
+    let has_none = |pools: &dyn Service| pools.pools().is_ok_and(|names| names.is_empty());
+    if pools.service().is_ok_and(has_none) {
+        for problem in problems {
+            eprintln!("millpond: {problem}");
         }
     }
 }

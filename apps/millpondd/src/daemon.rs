@@ -197,7 +197,7 @@ impl Daemon {
                 return (self.log)(&line.file(&file));
             }
         };
-        let mut waiting: Vec<&NvList> = search.configs.iter().collect();
+        let mut waiting: Vec<&NvList> = search.configs.iter().flatten().collect();
         loop {
             let devices = self.volumes.count();
             let mut failed = vec![];

@@ -343,9 +343,12 @@ mod tests {
         config.insert("pool_guid", 7u64);
         write_cache_file(&path, &[("tank".into(), config)]).unwrap();
         let search = millpond_engine::Search::in_cache_file(&path).unwrap();
-        assert_eq!(search.configs.len(), 1);
-        assert_eq!(search.configs[0].u64("pool_guid"), Ok(7));
+        let configs = search.configs.unwrap();
+        assert_eq!(configs.len(), 1);
+        assert_eq!(configs[0].u64("pool_guid"), Ok(7));
         write_cache_file(&path, &[]).unwrap();
+        let search = millpond_engine::Search::in_cache_file(&path).unwrap();
+        assert_eq!(search.configs, Some(vec![]));
         assert_eq!(fs::metadata(&path).unwrap().len(), 0);
     }
 

@@ -2,10 +2,11 @@
 
 use super::flag;
 use super::keys::KeyOption;
-use super::pools::explained;
+use super::pools;
+use crate::places;
 use crate::session::Failure;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use millpond_engine::{OpenOptions, Rewind, Search, Txg, View};
+use millpond_engine::{Error, OpenOptions, Rewind, Search, Txg, View};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,6 +29,8 @@ pub struct Global {
     keys: Vec<KeyOption>,
     /// Whether files named by `keylocation` may be read.
     pub is_keylocation_used: bool,
+    /// The cache file that says which pools there are.
+    cache_file: Option<PathBuf>,
 }
 
 /// Defines the shared options.
@@ -82,7 +85,8 @@ impl Global {
     /// # Errors
     /// If an option is invalid.
     pub(super) fn from_matches(matches: &ArgMatches) -> Result<Self, Failure> {
-        let mut search = match matches.get_one::<PathBuf>("cachefile") {
+        let cache_file = matches.get_one::<PathBuf>("cachefile").cloned();
+        let mut search = match &cache_file {
             Some(file) => Search::in_cache_file(file).map_err(refused)?,
             None => Search::default(),
         };
@@ -114,6 +118,7 @@ impl Global {
             is_json: matches.get_flag("json"),
             keys,
             is_keylocation_used: matches.get_flag("use-keylocation"),
+            cache_file,
         })
     }
 
@@ -144,7 +149,7 @@ impl Global {
     /// If the pool cannot be opened, or a key is wrong.
     pub fn open_pool(&self, name: &str) -> Result<View, Failure> {
         let pool = View::open(&self.search, name, &self.open)
-            .map_err(|error| refused(explained(&error)))?;
+            .map_err(|error| refused(self.explained(&error)))?;
         if pool.is_live() {
             let _ = writeln!(
                 std::io::stderr(),
@@ -154,6 +159,29 @@ impl Global {
         }
         self.load_keys(&pool, name)?;
         Ok(pool)
+    }
+
+    /// Formats an error with a hint on how to resolve it.
+    pub fn explained(&self, error: &Error) -> String {
+        let Error::NoSuchPool { .. } = error else {
+            return pools::explained(error);
+        };
+        let mut lines = places::problems(&self.search.paths);
+        if let Some(file) = &self.cache_file {
+            lines.extend(places::cache_file_problem(file));
+        }
+        if self.search.paths.is_empty() && self.cache_file.is_none() {
+            return pools::explained(error);
+        }
+        let names: Vec<String> = (self.search.pools().into_iter())
+            .map(|pool| pool.name)
+            .collect();
+        match names.as_slice() {
+            [] if lines.is_empty() => lines.push("there is no pool where it was looked for".into()),
+            [] => {}
+            names => lines.push(format!("the pools there: {}", names.join(", "))),
+        }
+        format!("{error}\n{}\n-d DIR says where to look", lines.join("\n"))
     }
 
     /// Loads the keys given by options into a pool.

@@ -68,7 +68,7 @@ impl<'g> WritePools<'g> {
                  to give up everything newer: zpool import -T TXG, or zpool import --rewind-to-checkpoint"
             )));
         }
-        let to_error = |error: &millpond_engine::Error| refused(explained(error));
+        let to_error = |error: &millpond_engine::Error| refused(self.global.explained(error));
         let found = Pool::find(&self.global.search, called).map_err(|error| to_error(&error))?;
         let own = hostid();
         let is_foreign =

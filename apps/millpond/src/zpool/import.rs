@@ -3,12 +3,14 @@
 use super::change_text::{self, Verb};
 use super::import_list;
 use crate::command::Parsed;
+use crate::places;
 use crate::program::absolute;
 use crate::session::{Ending, Failure, Session};
 use crate::text::date;
 use crate::text::terminal::one_line;
 use crate::zfs::tell_notes;
 use millpond_control::{ImportError, ImportRequest, ImportablePool, RewindRequest, SearchPaths};
+use std::path::{Path, PathBuf};
 
 /// Lists the pools that can be imported, or imports pools.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -28,6 +30,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         let listed: Vec<&ImportablePool> = listed.iter().collect();
         if listed.is_empty() {
             writeln!(session.err, "no pools available to import")?;
+            tell_problems(session, parsed)?;
         }
         import_list::print(session, &listed)?;
         return Ok(0);
@@ -58,6 +61,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let all = found(session, parsed, &folders)?;
     if all.is_empty() {
         writeln!(session.err, "no pools available to import")?;
+        tell_problems(session, parsed)?;
         return Ok(0);
     }
     let mut status = 0;
@@ -76,6 +80,18 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         }
     }
     Ok(status)
+}
+
+/// Says why nothing can be in the places that the options name. OpenZFS does not.
+fn tell_problems(session: &mut Session, parsed: &Parsed) -> std::io::Result<()> {
+    let folders: Vec<PathBuf> = parsed.values("d").map(PathBuf::from).collect();
+    let mut problems = places::problems(&folders);
+    let cache_file = parsed.value("c").map(Path::new);
+    problems.extend(cache_file.and_then(places::cache_file_problem));
+    for problem in problems {
+        writeln!(session.err, "millpond: {problem}")?;
+    }
+    Ok(())
 }
 
 /// The pools of the requested kind, destroyed or not.
@@ -303,6 +319,11 @@ fn refused(
             )?;
         }
         _ => {}
+    }
+    if matches!(error, ImportError::NoSuchPool) {
+        writeln!(session.err, "{action}: {}", reason(error))?;
+        tell_problems(session, parsed)?;
+        return Ok(1);
     }
     let reason = match error {
         ImportError::InUseElsewhere {

@@ -3,6 +3,75 @@
 use crate::stage::Stage;
 
 #[test]
+fn a_missing_pool_a_missing_folder_and_empty_places_are_told_apart() {
+    let stage = Stage::new(&["a"], 128);
+    std::fs::create_dir(stage.image("hollow")).unwrap();
+    std::fs::create_dir(stage.image("pools")).unwrap();
+    stage.file("nothing", b"");
+    stage.file("zeros", &vec![0; 1 << 20]);
+    stage.done("zpool create -O mountpoint=none tank @a");
+    stage.done("zpool export tank");
+    std::fs::rename(stage.image("a"), stage.image("pools/a")).unwrap();
+    let hint = "-d DIR says where to look";
+    for (place, problem) in [
+        ("nosuch", "@nosuch: No such file or directory"),
+        ("hollow", "@hollow is an empty folder"),
+        ("nothing", "@nothing is an empty file"),
+        ("zeros", "there is no pool where it was looked for"),
+        ("pools", "the pools there: tank"),
+    ] {
+        let words = format!("millpond: cannot open 'foo': no such pool\n{problem}\n{hint}\n");
+        let line = format!("millpond -d @{place} ls foo");
+        assert_eq!(stage.run(&line), (words, 1));
+        let is_bad = matches!(place, "nosuch" | "hollow" | "nothing");
+        let note = match is_bad {
+            true => format!("millpond: {problem}\n"),
+            false => String::new(),
+        };
+        if place != "pools" {
+            let words = format!("no pools available to import\n{note}");
+            assert_eq!(stage.run(&format!("zpool import -d @{place}")), (words, 0));
+            let words = format!("{note}no pools available\n");
+            let (text, status) = stage.run(&format!("millpond -d @{place} zpool list"));
+            let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+            lines.sort_by_key(|line| *line == "no pools available\n");
+            assert_eq!((lines.concat(), status), (words, 0));
+        }
+        let words = format!("cannot import 'foo': no such pool available\n{note}");
+        let line = format!("zpool import -d @{place} foo");
+        assert_eq!(stage.run(&line), (words, 1));
+    }
+}
+
+#[test]
+fn an_empty_cache_file_lists_no_pools() {
+    let stage = Stage::new(&["a"], 128);
+    stage.file("empty.cache", b"");
+    let note = "the cache file @empty.cache is empty: it lists no pools\n";
+    for line in [
+        "zpool import -c @empty.cache",
+        "zpool import -a -c @empty.cache",
+    ] {
+        let words = format!("no pools available to import\nmillpond: {note}");
+        assert_eq!(stage.run(line), (words, 0), "{line}");
+    }
+    let (text, status) = stage.run("millpond -c @empty.cache ls foo");
+    assert!(
+        text.contains("no such pool") && text.contains(note),
+        "{text}"
+    );
+    assert_eq!(status, 1);
+    // So is the file that the daemon leaves.
+    stage.done("zpool create -o cachefile=@own.cache -O mountpoint=none tank @a");
+    stage.done("zpool export tank");
+    let shown = stage.done("zpool import -c @own.cache");
+    assert!(shown.contains("it lists no pools"), "{shown}");
+    stage.file("damaged.cache", b"x");
+    let text = stage.failed("zpool import -c @damaged.cache");
+    assert!(text.contains("the cache file is damaged"), "{text}");
+}
+
+#[test]
 fn a_dry_run_refuses_devices_that_are_too_small() {
     let stage = Stage::new(&["a", "b", "c", "d"], 128);
     stage.file("nothing", b"");

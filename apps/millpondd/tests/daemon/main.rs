@@ -509,7 +509,7 @@ fn a_pool_below_another_root_is_in_no_cache_file() {
     assert!(std::fs::metadata(&own).unwrap().len() > 0);
     assert!(!cache.exists());
     let found = millpond_engine::Search::in_cache_file(&own).unwrap();
-    assert_eq!(found.configs[0].string("name"), Ok("neu"));
+    assert_eq!(found.configs.unwrap()[0].string("name"), Ok("neu"));
 }
 
 #[test]

@@ -45,31 +45,35 @@ pub struct Search {
     pub paths: Vec<PathBuf>,
     /// This system's host id, 0 if it has none. Used only to decide whether another system used a pool last.
     pub hostid: u64,
-    /// Pool configurations from a cache file. If not empty, the search finds only these pools.
-    pub configs: Vec<NvList>,
+    /// Pool configurations from a cache file. If there are any, or none in an empty file, the search finds only these pools.
+    pub configs: Option<Vec<NvList>>,
 }
 
 impl Search {
     /// A search for the pools in a cache file (`zpool.cache`), at the device paths in the file. The caller
-    /// may add more to `paths`.
+    /// may add more to `paths`. An empty file lists no pools: so it is left when the last pool is exported.
     ///
     /// # Errors
     /// As [`read_cache_file`], or if it is not a cache file.
     pub fn in_cache_file(path: &Path) -> Result<Self, Error> {
         let bytes = read_cache_file(path)?;
-        let pools = cached_pools(&bytes).map_err(|error| Error::CacheFile {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
+        let pools = match bytes.is_empty() {
+            true => vec![],
+            false => cached_pools(&bytes).map_err(|error| Error::CacheFile {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            })?,
+        };
+        let configs = pools.into_iter().map(|(_, config)| config);
         Ok(Self {
-            configs: pools.into_iter().map(|(_, config)| config).collect(),
+            configs: Some(configs.collect()),
             ..Self::default()
         })
     }
 
     /// Adds the folders of the devices that the cache file names: a device may have another name there by now.
     pub fn widen_to_folders(&mut self) {
-        let named = self.configs.iter().flat_map(leaf_paths);
+        let named = self.configs.iter().flatten().flat_map(leaf_paths);
         let folders = named.filter_map(|(_, path)| path.parent().map(Path::to_owned));
         let folders: BTreeSet<PathBuf> = folders.filter(|folder| folder.is_absolute()).collect();
         self.paths.extend(folders);
@@ -90,12 +94,8 @@ impl Search {
     }
 
     fn scan_with(&self, options: ScanOptions) -> Found {
-        if !self.configs.is_empty() {
-            let named = self
-                .configs
-                .iter()
-                .flat_map(leaf_paths)
-                .map(|(_, path)| path);
+        if let Some(configs) = &self.configs {
+            let named = configs.iter().flat_map(leaf_paths).map(|(_, path)| path);
             let paths: Vec<PathBuf> = named.chain(self.paths.iter().cloned()).collect();
             return scan(&paths, options);
         }
@@ -134,11 +134,11 @@ impl Search {
     #[must_use]
     pub fn pools_with(&self, options: ScanOptions) -> Vec<PoolCandidate> {
         let found = self.scan_with(options);
-        if self.configs.is_empty() {
+        let Some(configs) = &self.configs else {
             return find_pools(&found, self.hostid);
-        }
-        let configs = self.configs.iter();
+        };
         configs
+            .iter()
             .filter_map(|config| pool_from_config(config, &found, self.hostid).ok())
             .collect()
     }

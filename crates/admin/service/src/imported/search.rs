@@ -35,7 +35,7 @@ impl ImportedPools {
     /// someone asked: a daemon that starts might take a copy of a missing device.
     pub(super) fn candidates(&self, search: &mut Search, is_asked: bool) -> Vec<PoolCandidate> {
         let mut found = self.closed_pools(search);
-        if is_asked && !search.configs.is_empty() && found.iter().any(lacks_devices) {
+        if is_asked && search.configs.is_some() && found.iter().any(lacks_devices) {
             drop(found);
             search.widen_to_folders();
             found = self.closed_pools(search);
@@ -58,7 +58,7 @@ impl ImportedPools {
         if more.is_empty() {
             return found;
         }
-        if search.paths.is_empty() && search.configs.is_empty() {
+        if search.paths.is_empty() && search.configs.is_none() {
             search.paths = millpond_device::default_search_paths();
         }
         search.paths.extend(more);
