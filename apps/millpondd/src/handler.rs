@@ -95,6 +95,7 @@ impl Service for RequestHandler<'_> {
             Request::Send { .. }
             | Request::Receive { .. }
             | Request::RunProgram { .. }
+            | Request::KeepState { .. }
             | Request::Datasets { .. }
             | Request::History { .. }
             | Request::Diff { .. } => {
@@ -127,6 +128,11 @@ impl Service for RequestHandler<'_> {
                 // A program cannot change which pools there are. A file that could not be written is in the log.
                 let _ = self.daemon.note_pools();
                 return Ok(Reply::RunProgram(value?));
+            }
+            Request::KeepState { pool } => {
+                let pools = &self.daemon.pools;
+                pools.keep_state(pool, descriptor.into(), is_abandoned)?;
+                return Ok(Reply::KeepState(()));
             }
             _ => return Err(Failure::other_reply()),
         };

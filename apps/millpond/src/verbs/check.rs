@@ -46,7 +46,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
             Ok(verdict::check_status(&report))
         }
         Err(Failure::Refused(words)) => {
-            writeln!(session.err, "millpond: {words}")?;
+            writeln!(session.err, "{words}")?;
             Ok(verdict::COULD_NOT_CHECK)
         }
         Err(other) => Err(other),
@@ -71,6 +71,9 @@ fn checked(global: &Global, matches: &ArgMatches) -> Result<(View, CheckReport),
         pool.check(&options, &progress, &|_| {})
     });
     let report = report.map_err(super::global::refused)?;
+    if !report.is_clean() {
+        global.check_kept()?;
+    }
     Ok((pool, report))
 }
 

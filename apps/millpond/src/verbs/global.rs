@@ -1,12 +1,15 @@
 //! Options shared by all commands: search paths, pool state, keys and output format.
 
 use super::flag;
+use super::imported::{self, Imported, Kept};
 use super::keys::KeyOption;
 use super::pools;
 use crate::places;
 use crate::session::Failure;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
-use millpond_engine::{Error, OpenOptions, Rewind, Search, Txg, View};
+use millpond_engine::{Error, OpenOptions, PoolCandidate, Rewind, Search, Txg, View, is_in_use};
+use millpond_env::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -31,6 +34,8 @@ pub struct Global {
     pub is_keylocation_used: bool,
     /// The cache file that says which pools there are.
     cache_file: Option<PathBuf>,
+    /// States of imported pools that the daemon keeps while the command reads them.
+    kept: Arc<Mutex<Vec<Kept>>>,
 }
 
 /// Defines the shared options.
@@ -119,6 +124,7 @@ impl Global {
             keys,
             is_keylocation_used: matches.get_flag("use-keylocation"),
             cache_file,
+            kept: Arc::default(),
         })
     }
 
@@ -143,22 +149,126 @@ impl Global {
         self.open.at_checkpoint || matches!(self.open.rewind, Rewind::ToTxg(_) | Rewind::Exactly(_))
     }
 
-    /// Opens a pool according to the options and loads the given keys.
+    /// The pool with this name or guid, if the daemon has imported it. With `-d` or a cache file the daemon is not asked.
+    pub fn imported(&self, name: &str) -> Option<Imported> {
+        let is_placed = self.cache_file.is_some() || !self.search.paths.is_empty();
+        match is_placed {
+            true => None,
+            false => imported::find(name),
+        }
+    }
+
+    /// Where to search for the pool with this name or guid: in the devices of an imported pool, otherwise where the options say.
+    pub fn search_of(&self, name: &str) -> Search {
+        let imported = self.imported(name);
+        imported.map_or_else(|| self.search.clone(), |imported| imported.search())
+    }
+
+    /// Finds a pool by name or guid, for reading.
+    ///
+    /// # Errors
+    /// If no pool or more than one matches.
+    pub fn find(&self, name: &str) -> Result<PoolCandidate, Failure> {
+        self.find_among(self.imported(name).as_ref(), name)
+    }
+
+    fn find_among(
+        &self,
+        imported: Option<&Imported>,
+        name: &str,
+    ) -> Result<PoolCandidate, Failure> {
+        let Some(imported) = imported else {
+            let found = View::find(&self.search, name);
+            return found.map_err(|error| refused(self.explained(&error)));
+        };
+        // By its guid: it may have been imported under another name.
+        let guid = imported.info.guid.to_string();
+        View::find(&imported.search(), &guid).map_err(|_| {
+            let files = match imported.mountpoint() {
+                Some(path) => format!(": its files are below {path}"),
+                None => String::new(),
+            };
+            refused(format!(
+                "'{name}' is imported by the daemon, and its devices cannot be read by this user{files}"
+            ))
+        })
+    }
+
+    /// Opens a pool according to the options and loads the given keys. Of a pool that the daemon has imported it is the last
+    /// committed state, which the daemon keeps until this is dropped.
     ///
     /// # Errors
     /// If the pool cannot be opened, or a key is wrong.
     pub fn open_pool(&self, name: &str) -> Result<View, Failure> {
-        let pool = View::open(&self.search, name, &self.open)
+        let (candidate, kept_txg) = self.found_for_reading(name)?;
+        let mut open = self.open.clone();
+        if let Some(txg) = kept_txg {
+            open.rewind = Rewind::Exactly(txg);
+        }
+        let pool = View::open_candidate(&candidate, &open)
             .map_err(|error| refused(self.explained(&error)))?;
-        if pool.is_live() {
+        let warning = match kept_txg {
+            Some(txg) => format!("by the daemon: this is its state of txg {}", txg.0),
+            None => "and may be written to: data may change while it is read".to_owned(),
+        };
+        if pool.is_live() || kept_txg.is_some() {
             let _ = writeln!(
                 std::io::stderr(),
-                "millpond: warning: '{name}' is in use and may be written to: data may change \
-                 while it is read"
+                "millpond: warning: '{name}' is in use {warning}"
             );
         }
         self.load_keys(&pool, name)?;
         Ok(pool)
+    }
+
+    /// A pool to read, and the txg to open it at if the daemon keeps that state.
+    fn found_for_reading(&self, name: &str) -> Result<(PoolCandidate, Option<Txg>), Failure> {
+        let imported = self.imported(name);
+        let is_newest = self.open.rewind == Rewind::Never && !self.open.at_checkpoint;
+        let keep = |imported: Imported| {
+            let kept = imported.keep().ok()?;
+            let txg = kept.txg;
+            self.kept.lock().push(kept);
+            Some(txg)
+        };
+        if let Some(imported) = imported {
+            let search = imported.search();
+            let candidate = self.find_among(Some(&imported), name)?;
+            let guid = candidate.guid.0.to_string();
+            let Some(txg) = is_newest.then(|| keep(imported)).flatten() else {
+                return Ok((candidate, None));
+            };
+            // The uberblock of this state may be newer than what was found.
+            let candidate = View::find(&search, &guid);
+            let candidate = candidate.map_err(|error| refused(self.explained(&error)))?;
+            return Ok((candidate, Some(txg)));
+        }
+        let candidate = self.find_among(None, name)?;
+        if !is_newest || !is_in_use(&candidate) {
+            return Ok((candidate, None));
+        }
+        let imported = imported::find(&candidate.guid.0.to_string());
+        match imported.and_then(keep) {
+            Some(txg) => Ok((self.find_among(None, name)?, Some(txg))),
+            None => Ok((candidate, None)),
+        }
+    }
+
+    /// Checks that the daemon kept what was read. What was found to be wrong may otherwise be blocks that were overwritten.
+    ///
+    /// # Errors
+    /// If it did not. That is said once.
+    pub fn check_kept(&self) -> Result<(), Failure> {
+        let mut all = self.kept.lock();
+        let lost = all.iter().position(|kept| !kept.is_kept());
+        match lost.map(|lost| all.swap_remove(lost)) {
+            None => Ok(()),
+            Some(kept) => Err(refused(format!(
+                "the state of txg {} is gone: the pool was exported meanwhile, needed the space, or was read for more than an \
+                 hour; nothing can be said about it. zpool scrub verifies a pool while it is in use",
+                kept.txg.0
+            ))),
+        }
     }
 
     /// Formats an error with a hint on how to resolve it.
@@ -204,12 +314,13 @@ impl Global {
     }
 
     fn only_pool(&self) -> Result<String, Failure> {
-        let names: Vec<String> = self
-            .search
-            .pools()
-            .into_iter()
-            .map(|pool| pool.name)
-            .collect();
+        let found = self.search.pools().into_iter();
+        let mut pools: BTreeMap<u64, String> = found.map(|pool| (pool.guid.0, pool.name)).collect();
+        if self.search.paths.is_empty() && self.cache_file.is_none() {
+            let imported = imported::all().into_iter();
+            pools.extend(imported.map(|info| (info.guid, info.name)));
+        }
+        let names: Vec<String> = pools.into_values().collect();
         match names.as_slice() {
             [] => Err(Failure::Refused("millpond: no pools found".into())),
             [name] => Ok(name.clone()),

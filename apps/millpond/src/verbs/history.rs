@@ -2,7 +2,6 @@
 
 use super::Global;
 use super::global::refused;
-use super::pools::explained;
 use crate::session::{Ending, Session};
 use crate::text::date;
 use clap::{Arg, ArgMatches, Command};
@@ -25,7 +24,7 @@ pub fn command() -> Command {
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let global = &global.reading_once();
     let name = global.named(matches, "pool")?;
-    let pool = View::find(&global.search, &name).map_err(|error| refused(explained(&error)))?;
+    let pool = global.find(&name)?;
     let states = past_states(&pool).map_err(refused)?;
     if !global.is_json {
         let head = format!("{:>12}  {:<24}  {:>6}  STATE", "TXG", "TIME", "LABELS");

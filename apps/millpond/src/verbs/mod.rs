@@ -16,6 +16,7 @@ mod find;
 mod global;
 mod history;
 mod import;
+mod imported;
 mod inspect;
 mod json;
 mod keys;
@@ -273,7 +274,15 @@ pub fn run(session: &mut Session, arguments: &[OsString]) -> io::Result<u8> {
             Some((verb, options))
         });
         match chosen {
-            Some((verb, options)) => (verb.run)(session, &global, options),
+            Some((verb, options)) => {
+                let ending = (verb.run)(session, &global, options);
+                if matches!(ending, Ok(1..))
+                    && let Err(Failure::Refused(text)) = global.check_kept()
+                {
+                    writeln!(session.err, "{text}")?;
+                }
+                ending
+            }
             None => Err(Failure::Usage(format!(
                 "'{}' comes first, or right after -d DIR",
                 matches.subcommand_name().unwrap_or_default()

@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::content::Content;
 use super::global::refused;
-use super::pools::{FileTarget, Pools, explained};
+use super::pools::{FileTarget, Pools};
 use super::walk::Walk;
 use super::{Global, cp, parse};
 use crate::session::{Ending, Failure, Session};
@@ -115,8 +115,7 @@ type Found = (Option<Version>, Option<(Version, String)>);
 
 /// Searches all versions. Nothing stays open, because an open pool could not be opened for writing.
 fn search(global: &Global, address: &Address, path: &[u8]) -> Result<Found, Failure> {
-    let pool = View::find(&global.search, address.pool());
-    let pool = pool.map_err(|error| refused(explained(&error)))?;
+    let pool = global.find(address.pool())?;
     let mut search = Search {
         global,
         pool: &pool,

@@ -12,7 +12,7 @@ use clap::{Arg, ArgMatches, Command};
 use indicatif::ProgressBar;
 use millpond_engine::View;
 use millpond_env::sync::atomic::Ordering;
-use millpond_verify::{LostObject, Problem, Progress, VerifyReport};
+use millpond_verify::{LostObject, PoolVerdict, Problem, Progress, VerifyReport};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -43,12 +43,15 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     let is_quiet = matches.get_flag("quiet") || global.is_json;
     let verified = global.open_pool(&name).and_then(|pool| {
         let report = watched(&pool, is_quiet, global.is_json).map_err(refused)?;
+        if report.verdict() != PoolVerdict::Sound {
+            global.check_kept()?;
+        }
         Ok((pool, report))
     });
     let (pool, report) = match verified {
         Ok(verified) => verified,
         Err(Failure::Refused(words)) => {
-            writeln!(session.err, "millpond: {words}")?;
+            writeln!(session.err, "{words}")?;
             return Ok(verdict::COULD_NOT_CHECK);
         }
         Err(other) => return Err(other),

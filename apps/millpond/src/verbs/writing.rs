@@ -68,6 +68,9 @@ impl<'g> WritePools<'g> {
                  to give up everything newer: zpool import -T TXG, or zpool import --rewind-to-checkpoint"
             )));
         }
+        if let Some(imported) = self.global.imported(called) {
+            return Err(refused(imported.why_not_changed()));
+        }
         let to_error = |error: &millpond_engine::Error| refused(self.global.explained(error));
         let found = Pool::find(&self.global.search, called).map_err(|error| to_error(&error))?;
         let own = hostid();

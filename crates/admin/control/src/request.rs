@@ -311,6 +311,11 @@ requests! {
         /// pool's history.
         RunProgram, "org.millpond.RunProgram", run_program(request: ProgramRequest as &ProgramRequest, command: String as &str)
             -> ProgramValue, Program(ProgramProblem), Owner;
+        /// Keeps the last committed state of a pool, so that the caller can read it from the devices: its txg is written to the
+        /// descriptor that comes with the request, as a line. Nothing that the state refers to is overwritten until the other
+        /// end is closed. Returns then, or before if the state cannot be kept any longer; the other end reads the end then.
+        /// Answered by [`Service::transfer`] only.
+        KeepState, "org.millpond.KeepState", keep_state(pool: String as &str) -> (), Control(ControlError), Owner;
         /// The streams that [`Request::Send`] would write, in order.
         SendPlan, "org.millpond.SendPlan", send_plan(request: SendStream as &SendStream)
             -> SendPlan, Send(SendProblem), Delegate;

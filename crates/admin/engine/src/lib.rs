@@ -77,4 +77,4 @@ pub use search::{Search, read_cache_file};
 pub use send::{PackageOptions, SendPlan, SendRequest, SendStep};
 pub use served::{AccessTimes, MountSettings, SnapshotControl};
 pub use split::{HalfError, NewHalf};
-pub use view::{DatasetIter, View};
+pub use view::{DatasetIter, View, is_in_use};

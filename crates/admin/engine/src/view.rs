@@ -50,10 +50,7 @@ impl View {
         Ok(Self {
             inner,
             keys: Arc::new(KeyRing::default()),
-            is_live: candidate
-                .conditions
-                .iter()
-                .any(|condition| matches!(condition, ImportCondition::DeviceInUse { .. })),
+            is_live: is_in_use(candidate),
         })
     }
 
@@ -230,6 +227,13 @@ impl View {
         pool.check_not_expired()?;
         Ok(report)
     }
+}
+
+/// Whether another process had a device of the pool open for writing when the pool was found.
+#[must_use]
+pub fn is_in_use(candidate: &PoolCandidate) -> bool {
+    let mut conditions = candidate.conditions.iter();
+    conditions.any(|condition| matches!(condition, ImportCondition::DeviceInUse { .. }))
 }
 
 /// Iterator over the file systems and volumes of a pool; see [`View::datasets`].

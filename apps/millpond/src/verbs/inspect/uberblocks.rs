@@ -31,7 +31,11 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         "POOL", "TXG", "TIME", "VERSION", "COPIES"
     );
     let mut items = Items::begin(session, global.is_json, &head)?;
-    for pool in global.search.pools() {
+    let search = match wanted {
+        Some(name) => global.search_of(name),
+        None => global.search.clone(),
+    };
+    for pool in search.pools() {
         let is_wanted =
             wanted.is_none_or(|name| *name == pool.name || *name == pool.guid.to_string());
         if !is_wanted {

@@ -111,6 +111,8 @@ pub(crate) fn needs(request: &Request) -> Needs {
         | Request::SetTunable { .. }
         // It may change any dataset of the pool.
         | Request::RunProgram { .. }
+        // What the state refers to takes space for as long as it is kept.
+        | Request::KeepState { .. }
         | Request::History { .. } => None,
         // A command without changes would only be a record in the history.
         Request::Change { changes, .. } if changes.is_empty() => None,

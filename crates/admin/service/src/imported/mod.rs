@@ -7,6 +7,7 @@
 mod automatic;
 mod auxiliary;
 mod import;
+mod keep;
 mod last_use;
 mod names;
 mod pool;
