@@ -3,13 +3,14 @@
 use super::Global;
 use super::flag;
 use super::name_text;
-use super::progress::{allocated_bytes, with_bar};
+use super::progress::{Done, Progress as Shown, allocated_bytes};
 use super::verdict;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{Arg, ArgMatches, Command};
 use millpond_check::{CheckOptions, CheckReport, Finding, Progress};
 use millpond_engine::View;
+use millpond_env::sync::Arc;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io;
@@ -60,16 +61,17 @@ fn checked(global: &Global, matches: &ArgMatches) -> Result<(View, CheckReport),
         with_snapshots_files: !matches.get_flag("heads-only"),
         ..CheckOptions::default()
     };
-    let progress = Progress::default();
-    let is_hidden = matches.get_flag("quiet") || global.is_json;
-    let update = |bar: &indicatif::ProgressBar| {
-        bar.set_position(progress.allocated_bytes());
-        let (blocks, objects) = (progress.blocks(), progress.objects());
-        bar.set_message(format!("{blocks} blocks, {objects} objects"));
-    };
-    let report = with_bar(is_hidden, allocated_bytes(&pool), &update, |_| {
-        pool.check(&options, &progress, &|_| {})
+    let progress = Arc::new(Progress::default());
+    let style = global.progress(matches.get_flag("quiet"));
+    let (counts, total) = (Arc::clone(&progress), allocated_bytes(&pool));
+    let shown = Shown::start(style, move || Done {
+        bytes: counts.allocated_bytes(),
+        total_bytes: Some(total),
+        verb: "checked",
+        counts: vec![("blocks", counts.blocks()), ("objects", counts.objects())],
     });
+    let report = pool.check(&options, &progress, &|_| {});
+    drop(shown);
     let report = report.map_err(super::global::refused)?;
     if !report.is_clean() {
         global.check_kept()?;

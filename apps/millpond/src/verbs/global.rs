@@ -4,6 +4,7 @@ use super::flag;
 use super::imported::{self, Imported, Kept};
 use super::keys::KeyOption;
 use super::pools;
+use super::progress::Style;
 use crate::places;
 use crate::session::Failure;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
@@ -11,7 +12,7 @@ use millpond_engine::{Error, OpenOptions, PoolCandidate, Rewind, Search, Txg, Vi
 use millpond_env::sync::{Arc, Mutex};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 /// Cache size of a command that reads most content once.
@@ -28,6 +29,8 @@ pub struct Global {
     pub open: OpenOptions,
     /// Whether output is JSON.
     pub is_json: bool,
+    /// Whether progress is shown without a terminal.
+    has_progress: bool,
     /// Datasets with the sources of their keys.
     keys: Vec<KeyOption>,
     /// Whether files named by `keylocation` may be read.
@@ -55,7 +58,8 @@ pub(super) fn arguments() -> Vec<Arg> {
             .value_parser(value_parser!(PathBuf)),
     ];
     let everywhere = [
-        flag("json", "Print JSON"),
+        flag("json", "Print JSON. Long work shows its progress as lines of JSON on standard error"),
+        flag("progress", "Print lines of progress on standard error where it is no terminal"),
         flag("rewind", "If the newest state cannot be read, try states up to two txgs older").short('F'),
         Arg::new("extreme")
             .short('X')
@@ -121,11 +125,23 @@ impl Global {
                 ..OpenOptions::default()
             },
             is_json: matches.get_flag("json"),
+            has_progress: matches.get_flag("progress"),
             keys,
             is_keylocation_used: matches.get_flag("use-keylocation"),
             cache_file,
             kept: Arc::default(),
         })
+    }
+
+    /// How a command shows its progress; `is_quiet` if it was told not to.
+    pub fn progress(&self, is_quiet: bool) -> Style {
+        match () {
+            () if is_quiet => Style::Hidden,
+            () if self.is_json => Style::Json,
+            () if std::io::stderr().is_terminal() => Style::Bar,
+            () if self.has_progress => Style::Lines,
+            () => Style::Hidden,
+        }
     }
 
     /// Returns the same options for a command that reads most content once.

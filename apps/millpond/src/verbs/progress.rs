@@ -1,66 +1,213 @@
-//! A progress bar on the terminal for long operations.
+//! Progress of long operations: a bar on the terminal, lines of text, or lines of JSON.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::text::{date, number};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use millpond_engine::View;
-use millpond_env::sync::{Condvar, Mutex};
-use millpond_env::thread;
-use std::io::{self, IsTerminal};
+use millpond_env::Env;
+use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_env::thread::{self, JoinHandle};
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
 use std::time::Duration;
 
-/// Runs `body` behind a progress bar, which `update` refreshes five times a second.
-///
-/// No bar is shown if `is_hidden`, or if standard error is not a terminal.
-pub fn with_bar<T>(
-    is_hidden: bool,
-    total_bytes: u64,
-    update: &(dyn Fn(&ProgressBar) + Sync),
-    body: impl FnOnce(&ProgressBar) -> T,
-) -> T {
-    let bar = if is_hidden || !io::stderr().is_terminal() {
-        ProgressBar::hidden()
-    } else {
-        ProgressBar::new(total_bytes)
-    };
-    if let Ok(style) = ProgressStyle::with_template(
-        "{bar:30} {percent}%  {bytes} of {total_bytes}  {bytes_per_sec}  {msg}",
-    ) {
-        bar.set_style(style);
+/// How progress is shown. All of it goes to standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// Not at all.
+    Hidden,
+    /// A bar on the terminal.
+    Bar,
+    /// A line every five seconds, the first one after a second.
+    Lines,
+    /// A line of JSON every second.
+    Json,
+}
+
+/// What has been done so far.
+#[derive(Debug, Clone, Default)]
+pub struct Done {
+    /// Bytes done.
+    pub bytes: u64,
+    /// All bytes there are, if that is known. It may be too small.
+    pub total_bytes: Option<u64>,
+    /// What is done with the bytes: `copied`.
+    pub verb: &'static str,
+    /// Further counts, by name: the names are keys in JSON.
+    pub counts: Vec<(&'static str, u64)>,
+}
+
+impl Done {
+    fn rate(&self, elapsed_ns: u64) -> u64 {
+        let rate = u128::from(self.bytes) * 1_000_000_000 / u128::from(elapsed_ns.max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX)
     }
-    let (is_over, woken) = (Mutex::new(false), Condvar::new());
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut over = is_over.lock();
-            while !*over {
-                update(&bar);
-                woken.wait_for(&mut over, Duration::from_millis(200));
-            }
-        });
-        // A guard, so that the bar also ends on a panic. Otherwise the scope would wait for it forever.
-        let ending = BarEnd {
-            is_over: &is_over,
-            woken: &woken,
+
+    /// The total, unless it turned out to be too small.
+    fn total_bytes(&self) -> Option<u64> {
+        self.total_bytes
+            .filter(|total| *total > 0 && *total >= self.bytes)
+    }
+
+    /// Seconds until the end at the present rate.
+    fn left_s(&self, elapsed_ns: u64) -> Option<u64> {
+        let left = self.total_bytes()? - self.bytes;
+        left.checked_div(self.rate(elapsed_ns))
+    }
+
+    /// As `zpool status` shows a scan.
+    fn text(&self, elapsed_ns: u64) -> String {
+        let mut text = number::bytes(self.bytes);
+        if let Some(total) = self.total_bytes() {
+            text += &format!(" / {}", number::bytes(total));
+        }
+        let rate = number::bytes(self.rate(elapsed_ns));
+        text += &format!(" {} at {rate}/s", self.verb);
+        if let Some(total) = self.total_bytes() {
+            let per_cent = self.bytes as f64 * 100.0 / total as f64;
+            text += &format!(", {per_cent:.2}% done");
+        }
+        if let Some(left_s) = self.left_s(elapsed_ns) {
+            text += &format!(", {} to go", date::duration(left_s));
+        }
+        for (name, count) in &self.counts {
+            // Counts of one thing.
+            let name = match (*count, *name) {
+                (1, name) => name.strip_suffix('s').unwrap_or(name),
+                (_, name) => name,
+            };
+            text += &format!(", {count} {name}");
+        }
+        text
+    }
+
+    fn value(&self, elapsed_ns: u64) -> Value {
+        let mut map = Map::new();
+        map.insert("action".into(), self.verb.into());
+        map.insert("bytes".into(), self.bytes.into());
+        map.insert("total_bytes".into(), json!(self.total_bytes()));
+        map.insert("bytes_per_second".into(), self.rate(elapsed_ns).into());
+        map.insert("seconds".into(), (elapsed_ns / 1_000_000_000).into());
+        map.insert("seconds_left".into(), json!(self.left_s(elapsed_ns)));
+        for (name, count) in &self.counts {
+            map.insert((*name).into(), (*count).into());
+        }
+        json!({ "progress": map })
+    }
+}
+
+/// Shows progress until it is dropped.
+pub struct Progress {
+    style: Style,
+    bar: ProgressBar,
+    /// Whether the operation is over.
+    over: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Progress {
+    /// Begins to show what `look` returns.
+    pub fn start(style: Style, look: impl Fn() -> Done + Send + 'static) -> Self {
+        let bar = match style {
+            Style::Bar => bar(&look()),
+            _ => ProgressBar::hidden(),
         };
-        let outcome = body(&bar);
-        drop(ending);
-        bar.finish_and_clear();
-        outcome
-    })
-}
+        let over = Arc::new((Mutex::new(false), Condvar::new()));
+        let thread = (style != Style::Hidden).then(|| {
+            let (bar, over) = (bar.clone(), Arc::clone(&over));
+            thread::spawn("progress", move || show(style, &bar, &over, &look))
+        });
+        Self {
+            style,
+            bar,
+            over,
+            // Without a thread nothing is shown.
+            thread: thread.and_then(Result::ok),
+        }
+    }
 
-/// Ends the bar's thread when dropped.
-struct BarEnd<'a> {
-    is_over: &'a Mutex<bool>,
-    woken: &'a Condvar,
-}
+    /// Whether a person reads it.
+    pub fn is_read(&self) -> bool {
+        matches!(self.style, Style::Bar | Style::Lines)
+    }
 
-impl Drop for BarEnd<'_> {
-    fn drop(&mut self) {
-        *self.is_over.lock() = true;
-        self.woken.notify_all();
+    /// Prints something else than progress.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
+    /// Ends it. Nothing is shown any more.
+    pub fn finish(&mut self) {
+        *self.over.0.lock() = true;
+        self.over.1.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread is no reason to fail.
+            let _ = thread.join();
+        }
+        self.bar.finish_and_clear();
     }
 }
 
-/// The approximate number of allocated bytes of a pool, for the progress bar.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn show(
+    style: Style,
+    bar: &ProgressBar,
+    (is_over, woken): &(Mutex<bool>, Condvar),
+    look: &dyn Fn() -> Done,
+) {
+    let clock = Env::real().clock;
+    let begin_ns = clock.monotonic_ns();
+    let every_ns = match style {
+        Style::Bar => 200_000_000,
+        Style::Lines => 5_000_000_000,
+        _ => 1_000_000_000,
+    };
+    let mut next_ns = match style {
+        Style::Bar => begin_ns,
+        _ => begin_ns + 1_000_000_000,
+    };
+    let mut over = is_over.lock();
+    while !*over {
+        let now_ns = clock.monotonic_ns();
+        if now_ns < next_ns {
+            woken.wait_for(&mut over, Duration::from_nanos(next_ns - now_ns));
+            continue;
+        }
+        next_ns = now_ns + every_ns;
+        drop(over);
+        let (done, elapsed_ns) = (look(), now_ns - begin_ns);
+        // Where standard error is closed, nobody reads it.
+        match style {
+            Style::Bar => {
+                bar.set_position(done.bytes);
+                bar.set_message(done.text(elapsed_ns));
+            }
+            Style::Lines => {
+                let _ = writeln!(io::stderr(), "{}", done.text(elapsed_ns));
+            }
+            _ => {
+                let _ = writeln!(io::stderr(), "{}", done.value(elapsed_ns));
+            }
+        }
+        over = is_over.lock();
+    }
+}
+
+fn bar(done: &Done) -> ProgressBar {
+    let (length, template) = match done.total_bytes() {
+        Some(total) => (Some(total), "{bar:20} {wide_msg}"),
+        None => (None, "{spinner} {elapsed} {wide_msg}"),
+    };
+    let style =
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner());
+    ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr()).with_style(style)
+}
+
+/// The approximate number of allocated bytes of a pool.
 pub fn allocated_bytes(pool: &View) -> u64 {
     let topology = pool.inner().store().topology();
     let raw: u64 = topology
@@ -70,4 +217,48 @@ pub fn allocated_bytes(pool: &View) -> u64 {
         .fold(0, u64::saturating_add);
     let used = pool.used_bytes().unwrap_or(raw);
     used.min(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    #[test]
+    fn rate_and_time_to_go_are_those_since_the_beginning() {
+        let done = Done {
+            bytes: 10 << 20,
+            total_bytes: Some(100 << 20),
+            verb: "copied",
+            counts: vec![("files", 1), ("blocks", 7)],
+        };
+        assert_eq!(
+            done.text(10 * SECOND_NS),
+            "10M / 100M copied at 1M/s, 10.00% done, 00:01:30 to go, 1 file, 7 blocks"
+        );
+        let value = done.value(10 * SECOND_NS);
+        assert_eq!(value["progress"]["bytes_per_second"], 1 << 20);
+        assert_eq!(value["progress"]["seconds_left"], 90);
+        assert_eq!(value["progress"]["files"], 1);
+    }
+
+    #[test]
+    fn what_is_not_known_is_left_out() {
+        let mut done = Done {
+            bytes: 10 << 20,
+            verb: "copied",
+            ..Done::default()
+        };
+        assert_eq!(done.text(10 * SECOND_NS), "10M copied at 1M/s");
+        assert_eq!(
+            done.value(SECOND_NS)["progress"]["seconds_left"],
+            json!(null)
+        );
+        // Sparse files and compression make a total a guess.
+        done.total_bytes = Some(1 << 20);
+        assert_eq!(done.text(10 * SECOND_NS), "10M copied at 1M/s");
+        done.bytes = 0;
+        assert_eq!(done.text(0), "0B / 1M copied at 0B/s, 0.00% done");
+    }
 }

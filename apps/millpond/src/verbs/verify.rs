@@ -4,13 +4,13 @@ use super::Global;
 use super::flag;
 use super::global::refused;
 use super::name_text;
-use super::progress::{allocated_bytes, with_bar};
+use super::progress::{Done, Progress as Shown, Style, allocated_bytes};
 use super::verdict;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{Arg, ArgMatches, Command};
-use indicatif::ProgressBar;
 use millpond_engine::View;
+use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::Ordering;
 use millpond_verify::{LostObject, PoolVerdict, Problem, Progress, VerifyReport};
 use serde_json::json;
@@ -40,9 +40,10 @@ pub fn command() -> Command {
 /// Verifies a pool.
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let name = global.named(matches, "pool")?;
-    let is_quiet = matches.get_flag("quiet") || global.is_json;
+    let is_quiet = matches.get_flag("quiet");
+    let has_lines = !is_quiet && !global.is_json;
     let verified = global.open_pool(&name).and_then(|pool| {
-        let report = watched(&pool, is_quiet, global.is_json).map_err(refused)?;
+        let report = watched(&pool, global.progress(is_quiet), has_lines).map_err(refused)?;
         if report.verdict() != PoolVerdict::Sound {
             global.check_kept()?;
         }
@@ -64,34 +65,31 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
     Ok(verdict::status(report.verdict()))
 }
 
-/// Verifies the pool and shows a progress bar on the terminal.
+/// Verifies the pool and shows the progress.
 fn watched(
     pool: &View,
-    is_quiet: bool,
-    is_json: bool,
+    style: Style,
+    has_lines: bool,
 ) -> Result<VerifyReport, millpond_engine::Error> {
-    let progress = Progress::default();
+    let progress = Arc::new(Progress::default());
+    let (counts, total) = (Arc::clone(&progress), allocated_bytes(pool));
+    let progress_shown = Shown::start(style, move || Done {
+        bytes: counts.allocated_bytes(),
+        total_bytes: Some(total),
+        verb: "verified",
+        counts: vec![("blocks", counts.blocks())],
+    });
     let shown = millpond_env::sync::atomic::AtomicU64::new(0);
-    let update = |bar: &ProgressBar| {
-        bar.set_position(progress.allocated_bytes());
-        bar.set_message(format!("{} blocks", progress.blocks()));
+    let on_problem = |problem: &Problem| {
+        if has_lines && shown.fetch_add(1, Ordering::Relaxed) < PROBLEMS_SHOWN_MAX {
+            let line = problem.to_string();
+            progress_shown.suspend(|| {
+                // If the terminal does not accept the line, the summary still reports the problem.
+                let _ = writeln!(io::stderr(), "{line}");
+            });
+        }
     };
-    with_bar(is_quiet, allocated_bytes(pool), &update, |bar| {
-        let on_problem = |problem: &Problem| {
-            if is_json || is_quiet {
-                return;
-            }
-            let count = shown.fetch_add(1, Ordering::Relaxed);
-            if count < PROBLEMS_SHOWN_MAX {
-                let line = problem.to_string();
-                bar.suspend(|| {
-                    // If the terminal does not accept the line, the summary still reports the problem.
-                    let _ = writeln!(io::stderr(), "{line}");
-                });
-            }
-        };
-        pool.verify(&progress, &on_problem)
-    })
+    pool.verify(&progress, &on_problem)
 }
 
 fn write_text(session: &mut Session, pool: &View, report: &VerifyReport) -> io::Result<()> {

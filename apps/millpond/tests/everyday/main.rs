@@ -3,6 +3,7 @@
 mod help;
 mod imported;
 mod places;
+mod progress;
 #[path = "../support/stage.rs"]
 mod stage;
 

@@ -27,7 +27,6 @@ use report::Report;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::{OsStr, OsString};
-use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tree::{Copy, Order, Rules};
@@ -161,8 +160,8 @@ pub(super) fn out(
         return Ok(1);
     }
     raise_limit();
-    let has_bar = !options.quiet && !global.is_json && std::io::stderr().is_terminal();
-    let report = Arc::new(Report::new(has_bar));
+    let total = total_bytes(&orders, &volumes);
+    let report = Arc::new(Report::new(global.progress(options.quiet), total));
     let fd = open(&place.folder, OPEN_FLAGS, Mode::empty()).map_err(|error| {
         let folder = place.folder.display();
         refused(format!("{folder}: {}", std::io::Error::from(error)))
@@ -184,6 +183,25 @@ pub(super) fn out(
     }
     let is_whole = report.finish(session.out, session.err, global.is_json)?;
     Ok(u8::from(!is_whole || is_missing))
+}
+
+/// The bytes to copy, if it is known: those of files and volumes, and about those of whole file systems.
+fn total_bytes(orders: &[Order], volumes: &[(Content, Vec<u8>, Vec<u8>)]) -> Option<u64> {
+    let of_order = |order: &Order| {
+        let node = &order.target.node;
+        match node.kind() {
+            FileKind::Directory if node.id() == order.target.files.root().ok()?.id() => {
+                Some(order.target.dataset.inner().phys().uncompressed_bytes)
+            }
+            FileKind::Directory => None,
+            _ => Some(node.size_bytes()),
+        }
+    };
+    let files = orders.iter().map(of_order);
+    let volumes = volumes.iter().map(|(content, ..)| Some(content.size_bytes));
+    files
+        .chain(volumes)
+        .try_fold(0, |sum: u64, one| Some(sum.saturating_add(one?)))
 }
 
 /// The destination: an existing directory, and the name of the copy if the command line gives one.

@@ -1,23 +1,22 @@
-//! Progress and errors of a copy, for the progress bar, the summary and JSON.
+//! Progress and errors of a copy, for a person and as JSON.
 
 use crate::text::number;
 use crate::verbs::json::put_name;
 use crate::verbs::name_text::escaped;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use crate::verbs::progress::{Done, Progress, Style};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::time::Duration;
 
 /// Counts of all threads.
 pub struct Report {
     counts: Arc<Counts>,
     problems: Mutex<Vec<Problem>>,
     notes: Mutex<BTreeMap<String, Note>>,
-    bar: Option<ProgressBar>,
+    progress: Mutex<Progress>,
     is_stopped: AtomicBool,
 }
 
@@ -48,16 +47,34 @@ struct Note {
     example: Vec<u8>,
 }
 
+impl Counts {
+    fn done(&self, total_bytes: Option<u64>) -> Done {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut counts = vec![("files", load(&self.files))];
+        let problems = load(&self.problems);
+        if problems > 0 {
+            counts.push(("problems", problems));
+        }
+        Done {
+            bytes: load(&self.bytes),
+            total_bytes,
+            verb: "copied",
+            counts,
+        }
+    }
+}
+
 impl Report {
-    /// Creates an empty report, with a progress bar on standard error if `has_bar`.
-    pub fn new(has_bar: bool) -> Self {
+    /// Creates an empty report, which shows the progress. `total_bytes` are all bytes to copy, if that is known.
+    pub fn new(style: Style, total_bytes: Option<u64>) -> Self {
         let counts = Arc::new(Counts::default());
-        let bar = has_bar.then(|| bar(&counts));
+        let counted = Arc::clone(&counts);
+        let progress = Progress::start(style, move || counted.done(total_bytes));
         Self {
             counts,
             problems: Mutex::new(vec![]),
             notes: Mutex::new(BTreeMap::new()),
-            bar,
+            progress: Mutex::new(progress),
             is_stopped: AtomicBool::new(false),
         }
     }
@@ -110,7 +127,7 @@ impl Report {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Removes the bar and reports the result: as text on `err`, as JSON on `out`.
+    /// Ends the progress and reports the result: as text on `err`, as JSON on `out`.
     ///
     /// Returns whether everything was copied.
     pub fn finish(
@@ -119,9 +136,11 @@ impl Report {
         err: &mut dyn Write,
         is_json: bool,
     ) -> io::Result<bool> {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        let is_read = {
+            let mut progress = self.progress.lock();
+            progress.finish();
+            progress.is_read()
+        };
         let mut problems = self.problems.lock();
         problems.sort_by(|one, other| one.path.cmp(&other.path));
         let notes = self.notes.lock();
@@ -149,11 +168,15 @@ impl Report {
         for (what, note) in notes.iter() {
             let example = escaped(&note.example);
             let count = note.count;
-            writeln!(err, "millpond: {what} ({count} times, first {example})")?;
+            match count {
+                1 => writeln!(err, "millpond: {what} ({example})")?,
+                _ => writeln!(err, "millpond: {what} ({count} times, first {example})")?,
+            }
         }
-        if self.bar.is_some() {
+        if is_read {
             let amount = number::bytes(bytes);
-            writeln!(err, "{files} files, {amount} copied")?;
+            let plural = if files == 1 { "" } else { "s" };
+            writeln!(err, "{files} file{plural}, {amount} copied")?;
         }
         if count > 0 {
             writeln!(err, "millpond: {count} could not be copied completely:")?;
@@ -211,25 +234,6 @@ impl fmt::Display for Problem {
         }
         f.write_str(&self.reason)
     }
-}
-
-fn bar(counts: &Arc<Counts>) -> ProgressBar {
-    let counts = Arc::clone(counts);
-    let state = move |_: &ProgressState, text: &mut dyn fmt::Write| {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let amount = number::bytes(load(&counts.bytes));
-        let _ = write!(text, "{} files, {amount}", load(&counts.files));
-        let problems = load(&counts.problems);
-        if problems > 0 {
-            let _ = write!(text, ", {problems} not read whole");
-        }
-    };
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {state}")
-        .unwrap_or_else(|_| ProgressStyle::default_spinner())
-        .with_key("state", state);
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }
 
 /// Maximum number of problems kept with their reasons.

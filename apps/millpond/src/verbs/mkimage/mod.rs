@@ -27,7 +27,7 @@ use millpond_env::sync::Arc;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, IsTerminal, Read};
+use std::io::{BufReader, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -258,9 +258,7 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
         images.make(image, image_bytes, options.force)?;
     }
     super::cp::raise_limit();
-    let report = Arc::new(Report::new(
-        !options.quiet && !global.is_json && std::io::stderr().is_terminal(),
-    ));
+    let report = Arc::new(Report::new(global.progress(options.quiet), None));
     let plan = plan(&options, layout, &name, root_properties)?;
     let made = fill(plan, &options, &parts, &report);
     let is_whole = report.finish(session.out, session.err, global.is_json)?;

@@ -7,8 +7,7 @@ use crate::verbs::Global;
 use crate::verbs::global::refused;
 use crate::verbs::name_text::escaped;
 use crate::verbs::pools::Pools;
-use crate::verbs::progress::with_bar;
-use indicatif::{HumanDuration, ProgressBar};
+use crate::verbs::progress::{Done, Progress};
 use millpond_engine::OpenOptions;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
@@ -112,7 +111,7 @@ pub(super) fn open(
     })
 }
 
-/// Runs what reads these files behind a progress bar. It counts the bytes that it has read.
+/// Runs what reads these files, and shows the progress. It counts the bytes that it has read.
 pub(super) fn reading<T>(
     global: &Global,
     paths: &[PathBuf],
@@ -123,11 +122,14 @@ pub(super) fn reading<T>(
         .map(|path| std::fs::metadata(path).map_or(0, |file| file.len()));
     let total = lengths.fold(0, u64::saturating_add);
     let read_bytes: Arc<AtomicU64> = Arc::default();
-    let update = |bar: &ProgressBar| {
-        bar.set_position(read_bytes.load(Ordering::Relaxed));
-        bar.set_message(format!("{} left", HumanDuration(bar.eta())));
-    };
-    with_bar(global.is_json, total, &update, |_| read(&read_bytes))
+    let counted = Arc::clone(&read_bytes);
+    let _shown = Progress::start(global.progress(false), move || Done {
+        bytes: counted.load(Ordering::Relaxed),
+        total_bytes: Some(total),
+        verb: "read",
+        counts: vec![],
+    });
+    read(&read_bytes)
 }
 
 /// Says why an index was written anew, or not at all.

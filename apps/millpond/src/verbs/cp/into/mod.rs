@@ -20,8 +20,7 @@ use millpond_engine::{FileError, FileKind, FileSystem, Node, Symlinks};
 use millpond_env::sync::Arc;
 use source::Source;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::io::IsTerminal;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use stored::PoolFile;
@@ -51,7 +50,7 @@ pub(super) fn run(session: &mut Session, global: &Global, options: &Options) -> 
                 return Err(Failure::Usage(text));
             };
             let mut pools = Pools::new(global);
-            let report = Report::new(has_bar(global, options));
+            let report = Report::new(global.progress(options.quiet), size_of(sources));
             volume::copy(&mut pools, source, &volume, &report, options.sparse)?;
             let is_whole = report.finish(session.out, session.err, global.is_json)?;
             Ok(u8::from(!is_whole))
@@ -92,7 +91,8 @@ pub(super) fn run(session: &mut Session, global: &Global, options: &Options) -> 
                     is_kept: options.no_clobber,
                 },
             };
-            let report = Arc::new(Report::new(has_bar(global, options)));
+            let style = global.progress(options.quiet);
+            let report = Arc::new(Report::new(style, size_of(sources)));
             let fill = Fill::new(Arc::new(target), Arc::clone(&report), is_recursive, None);
             fill.run(&place.node, orders);
             drop((fill, place));
@@ -104,8 +104,15 @@ pub(super) fn run(session: &mut Session, global: &Global, options: &Options) -> 
     ending
 }
 
-fn has_bar(global: &Global, options: &Options) -> bool {
-    !options.quiet && !global.is_json && std::io::stderr().is_terminal()
+/// The size of sources that are files of the host.
+fn size_of(sources: &[OsString]) -> Option<u64> {
+    let sizes = sources.iter().map(|word| {
+        let metadata = Path::new(word).metadata().ok()?;
+        (metadata.is_file() && !is_address(word)).then_some(metadata.len())
+    });
+    sizes
+        .into_iter()
+        .try_fold(0, |sum: u64, one| Some(sum.saturating_add(one?)))
 }
 
 /// The destination: an existing directory, and the name of the copy if the command line gives one.
