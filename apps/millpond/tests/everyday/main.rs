@@ -1,5 +1,6 @@
 //! What a person meets in everyday use: help, words for mistakes, pools that the daemon has imported, progress.
 
+mod copies;
 mod help;
 mod imported;
 mod places;

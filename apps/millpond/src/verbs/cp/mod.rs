@@ -86,11 +86,7 @@ pub fn command() -> Command {
 pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Ending {
     let global = &global.reading_once();
     let options: Options = parse(matches)?;
-    if options
-        .words
-        .last()
-        .is_some_and(|last| into::is_address(last))
-    {
+    if into::is_wanted(global, &options.words) {
         return into::run(session, global, &options);
     }
     out(session, global, &options, &mut Pools::new(global))
@@ -300,8 +296,8 @@ Modes, times, extended attributes, ACLs, hard links between copied files, symbol
 sockets and holes are restored; owners only by root or with --owner. A pool may be untrusted: set-user
 and set-group bits, capabilities and device nodes are skipped and reported, for root too, unless
 --trusted is given. An existing directory keeps its mode, owner and times.
-If DESTINATION is POOL/DATASET:/PATH or POOL/VOLUME: (with the colon), the copy goes into the pool.
-Sources are then files of the host, or addresses with a colon. Owners are kept; with --no-owner
+If DESTINATION is POOL/DATASET:/PATH or POOL/VOLUME, the copy goes into the pool. Sources are then files of
+the host, or addresses with a colon: for a source without one in another pool, write POOL/VOLUME: with the colon. Owners are kept; with --no-owner
 everything belongs to the calling user.
 If DESTINATION is a directory, copies are placed in it under their own names (the contents of a
 dataset's root directly); otherwise the copy gets that name.

@@ -36,6 +36,29 @@ pub fn is_address(word: &OsStr) -> bool {
     !is_path && (bytes.ends_with(b":") || bytes.windows(2).any(|pair| pair == b":/"))
 }
 
+/// Whether the last word is a place in a pool: an address, or a name without a colon that is nothing on the host while all
+/// sources are.
+pub(super) fn is_wanted(global: &Global, words: &[OsString]) -> bool {
+    let Some((destination, sources)) = words.split_last() else {
+        return false;
+    };
+    if is_address(destination) {
+        return true;
+    }
+    let is_there = |word: &OsStr| Path::new(word).symlink_metadata().is_ok();
+    let is_of_host = |word: &OsString| !is_address(word) && is_there(word);
+    let Ok(address) = Address::parse(destination) else {
+        return false;
+    };
+    if is_there(destination) || sources.is_empty() || !sources.iter().all(is_of_host) {
+        return false;
+    }
+    // What is on the host is copied to nowhere but a pool. But a source may have the name of a pool, too.
+    let above = Path::new(destination).parent();
+    let is_in_folder = above.is_none_or(|above| above == Path::new("") || above.is_dir());
+    !is_in_folder || global.find(address.pool()).is_ok()
+}
+
 /// Copies into the pool that the last word names.
 pub(super) fn run(session: &mut Session, global: &Global, options: &Options) -> Ending {
     let Some((destination, sources)) = options.words.split_last() else {
