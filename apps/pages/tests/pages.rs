@@ -91,8 +91,13 @@ fn offered(folder: &Path, line: &str) -> Vec<String> {
         r#"
         zpool() {{ case $* in
             "list -H -o name") printf '%s\n' tank tone ;;
+            "list -H -v tank") printf 'tank\t1G\n\tmirror-0\t1G\n\tsda\t1G\n\tsdb\t1G\n' ;;
             import) printf '   pool: %s\n     id: 1\n' away old ;;
         esac; }}
+        millpond() {{
+            [[ $1 == -d ]] && shift 2 && [[ $* == "zpool list -H -o name" ]] && echo there && return
+            "$@"
+        }}
         zfs() {{ case $* in
             "list -H -o name -t filesystem,volume") printf '%s\n' tank tank/home tank/vol ;;
             "list -H -o name -t snapshot -d 1 tank/home") printf '%s\n' tank/home@a tank/home@b ;;
@@ -101,7 +106,10 @@ fn offered(folder: &Path, line: &str) -> Vec<String> {
         source {}
         COMP_WORDBREAKS=$' \t\n"\'@><=;|&(:'
         COMP_LINE={line:?} COMP_POINT=${{#COMP_LINE}}
-        _millpond_{program}
+        read -ra COMP_WORDS <<<"$COMP_LINE"
+        [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=("")
+        COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        _millpond_{program} {program} "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD - 1]}}"
         printf '%s\n' "${{COMPREPLY[@]}}"
         "#,
         folder.join("bash").join(program).display()
@@ -141,4 +149,33 @@ fn bash_offers_commands_options_and_names() {
     assert_eq!(offers("zfs get recordsize tank/v"), ["tank/vol"]);
     assert_eq!(offers("zpool set autotr"), ["autotrim="]);
     assert_eq!(offers("zfs list -o mountp"), ["mountpoint"]);
+    // A pool is followed by its devices, a new one by words for vdevs.
+    assert_eq!(offers("zpool offline t"), ["tank", "tone"]);
+    assert_eq!(offers("zpool offline tank "), ["mirror-0", "sda", "sdb"]);
+    assert_eq!(offers("zpool replace -f tank sd"), ["sda", "sdb"]);
+    assert_eq!(offers("zpool create x mir"), ["mirror"]);
+    assert_eq!(offers("zpool create -o ashift=12 mir"), [] as [&str; 0]);
+    assert_eq!(
+        offers("zpool add tank dr"),
+        ["draid", "draid1", "draid2", "draid3"]
+    );
+}
+
+#[test]
+fn bash_offers_the_operands_of_millpond() {
+    if !has("bash") {
+        return;
+    }
+    let folder = written();
+    let offers = |line: &str| offered(folder.path(), line);
+    assert_eq!(offers("millpond zpool li"), ["list"]);
+    assert_eq!(offers("millpond -d /images zfs sn"), ["snapshot", "snap"]);
+    assert_eq!(offers("millpond zpool offline tank sda"), ["sda"]);
+    assert_eq!(offers("millpond ls "), ["tank", "tank/home", "tank/vol"]);
+    assert_eq!(offers("millpond cat tank/home@"), ["a", "b"]);
+    assert_eq!(offers("millpond verify t"), ["tank", "tone"]);
+    assert_eq!(offers("millpond -d /images verify "), ["there"]);
+    assert!(offers("millpond ls --js").contains(&"--json".to_owned()));
+    assert!(offers("millpond ver").contains(&"verify".to_owned()));
+    assert!(offers("millpond da").contains(&"daemon".to_owned()));
 }

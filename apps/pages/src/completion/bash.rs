@@ -1,12 +1,12 @@
 //! Completions for bash.
 
-use super::{Operands, Tool, Verb};
+use super::{Operands, Tool, VDEV_WORDS, Verb};
+use clap::Command;
 
-/// The parts that do not depend on the commands. `TOOL` stands for the program.
-const FRAME: &str = r#"# Completions of TOOL for bash.
-
+/// The functions for a program. `TOOL` stands for its name, `CALL` for what runs it.
+const FRAME: &str = r#"
 _millpond_TOOL_heads() {
-    TOOL list -H -o name "$@" 2>/dev/null
+    CALL list -H -o name "$@" 2>/dev/null
 }
 
 _millpond_TOOL() {
@@ -27,13 +27,13 @@ CASES    esac
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$cur")
         return
     fi
-    local candidates=
-    # The first operand of set, get and inherit is a property.
-    local word first=yes
+    local candidates= first=
+    # The first operand of set, get and inherit is a property, that of most others a pool.
+    local word
     for word in "${words[@]:2:${#words[@]}-3}"; do
-        [[ $word == -* ]] || first=no
+        [[ -n $first || $word == -* || $word == *=* ]] || first=$word
     done
-    if [[ $property != none && $first == yes && $cur != */* ]]; then
+    if [[ $property != none && -z $first && $cur != */* ]]; then
         [[ $property == = ]] && compopt -o nospace
         candidates=$(printf "%s$property\n" PROPERTIES)
     elif [[ $prev == -o || $prev == -s || $prev == -S ]]; then
@@ -43,26 +43,45 @@ CASES    esac
 OPERANDS        esac
     fi
     mapfile -t COMPREPLY < <(compgen -W "$candidates" -- "$cur")
-    # Bash replaces only what follows the last of these characters.
-    local mark part=$cur
+    _millpond_shorten "$cur"
+}
+
+# Bash replaces only what follows the last of these characters.
+_millpond_shorten() {
+    local mark part=$1 i
     for mark in @ = :; do
         [[ $COMP_WORDBREAKS == *"$mark"* ]] && part=${part##*"$mark"}
     done
-    local lead=${cur%"$part"} i
+    local lead=${1%"$part"}
     for i in "${!COMPREPLY[@]}"; do
         COMPREPLY[i]=${COMPREPLY[i]#"$lead"}
     done
 }
-
-complete -o default -F _millpond_TOOL TOOL
 "#;
 
-/// How operands of pools are found.
+/// How operands of pools are found. A pool is followed by its devices, or by words for new vdevs; files come from bash.
 const POOLS: &str = r#"        pools)
             candidates=$(_millpond_TOOL_heads)
             ;;
+        devices | both)
+            if [[ -z $first ]]; then
+                candidates=$(_millpond_TOOL_heads)
+            else
+                candidates=$(CALL list -H -v "$first" 2>/dev/null | sed -n 's/^\t\([^\t]*\)\t.*/\1/p')
+            fi
+            ;;
+        vdevs)
+            [[ -n $first ]] && candidates="VDEV_WORDS"
+            ;;
+        addable)
+            if [[ -z $first ]]; then
+                candidates=$(_millpond_TOOL_heads)
+            else
+                candidates="VDEV_WORDS"
+            fi
+            ;;
         importable)
-            candidates=$(TOOL import 2>/dev/null | sed -n 's/^ *pool: //p')
+            candidates=$(CALL import 2>/dev/null | sed -n 's/^ *pool: //p')
             ;;
 "#;
 
@@ -79,8 +98,97 @@ const DATASETS: &str = r#"        heads | snapshots)
             ;;
 "#;
 
+/// For `millpond`: its own commands are clap's. Their operands are pools or datasets, and what follows `zpool` or `zfs` is
+/// completed as by these programs.
+const MILLPOND: &str = r#"
+# Asks in the places that the line names.
+_millpond_ask() {
+    millpond "${_millpond_places[@]}" "$@"
+}
+
+_millpond_millpond() {
+    local line=${COMP_LINE:0:COMP_POINT} cur at=1
+    local -a words _millpond_places=()
+    read -ra words <<<"$line"
+    [[ $line == *[[:space:]] ]] && words+=("")
+    cur=${words[-1]}
+    while [[ ${words[at]} == -d* ]] && ((at < ${#words[@]} - 1)); do
+        if [[ ${words[at]} == -d ]]; then
+            _millpond_places+=(-d "${words[at + 1]}")
+            at=$((at + 2))
+        else
+            _millpond_places+=("${words[at]}")
+            at=$((at + 1))
+        fi
+    done
+    if ((at < ${#words[@]} - 1)); then
+        local COMP_LINE="${words[*]:at}"
+        local COMP_POINT=${#COMP_LINE}
+        case ${words[at]} in
+        zpool) _millpond_zpool; return ;;
+        zfs) _millpond_zfs; return ;;
+        DATASET_VERBS)
+            if [[ $cur != -* && $cur != *:* && $cur != /* && $cur != .* ]]; then
+                local -a found=()
+                if [[ $cur == *@* ]]; then
+                    mapfile -t found < <(_millpond_zfs_heads -t snapshot -d 1 "${cur%%@*}")
+                else
+                    mapfile -t found < <(_millpond_zfs_heads -t filesystem,volume)
+                fi
+                mapfile -t COMPREPLY < <(compgen -W "${found[*]}" -- "$cur")
+                _millpond_shorten "$cur"
+                return
+            fi
+            ;;
+        POOL_VERBS)
+            if [[ $cur != -* ]]; then
+                mapfile -t COMPREPLY < <(compgen -W "$(_millpond_zpool_heads)" -- "$cur")
+                return
+            fi
+            ;;
+        esac
+    fi
+    _millpond "$@"
+}
+
+complete -o nosort -o bashdefault -o default -F _millpond_millpond millpond
+"#;
+
+/// Commands of `millpond` whose operand is a pool. `inspect` has sub-commands first.
+const POOL_VERBS: [&str; 3] = ["verify", "check", "history"];
+/// Commands of `millpond` whose operands are addresses in datasets, or begin with one.
+const DATASET_VERBS: [&str; 14] = [
+    "ls", "tree", "find", "stat", "cat", "cp", "mkdir", "rm", "mv", "ln", "touch", "chmod",
+    "chown", "mount",
+];
+
 /// The script of a program.
 pub fn script(tool: &Tool) -> String {
+    let name = tool.name;
+    format!(
+        "# Completions of {name} for bash.\n{}\ncomplete -o default -F _millpond_{name} {name}\n",
+        functions(tool, name)
+    )
+}
+
+/// What the script of `millpond` has beside clap's.
+pub fn millpond(command: &Command, tools: &[Tool]) -> String {
+    let is_there = |verb: &&&str| command.find_subcommand(verb).is_some();
+    let pattern = |verbs: &[&str]| {
+        let verbs: Vec<&str> = verbs.iter().filter(is_there).copied().collect();
+        verbs.join(" | ")
+    };
+    let mut text = String::new();
+    for tool in tools {
+        text += &functions(tool, &format!("_millpond_ask {}", tool.name));
+    }
+    text + &MILLPOND
+        .replace("DATASET_VERBS", &pattern(&DATASET_VERBS))
+        .replace("POOL_VERBS", &pattern(&POOL_VERBS))
+}
+
+/// The functions for a program that `call` runs.
+fn functions(tool: &Tool, call: &str) -> String {
     let names: Vec<&str> = tool
         .verbs
         .iter()
@@ -96,13 +204,19 @@ pub fn script(tool: &Tool) -> String {
         .replace("CASES", &cases)
         .replace("OPERANDS", operands)
         .replace("PROPERTIES", &tool.properties.join(" "))
+        .replace("VDEV_WORDS", VDEV_WORDS)
         .replace("TOOL", tool.name)
+        .replace("CALL", call)
 }
 
 fn case(verb: &Verb) -> String {
     let operands = match verb.operands {
         Operands::Files => "files",
-        Operands::Pools | Operands::PoolsAndFiles => "pools",
+        Operands::Pools => "pools",
+        Operands::PoolsAndDevices => "devices",
+        Operands::PoolsAndBoth => "both",
+        Operands::PoolsAndVdevs => "addable",
+        Operands::Vdevs => "vdevs",
         Operands::Importable => "importable",
         Operands::Heads => "heads",
         Operands::Snapshots => "snapshots",

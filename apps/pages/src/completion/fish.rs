@@ -1,6 +1,6 @@
 //! Completions for fish.
 
-use super::{Operands, Tool};
+use super::{Operands, Tool, VDEV_WORDS};
 use std::fmt::Write;
 
 /// The script of a program.
@@ -42,9 +42,20 @@ pub fn script(tool: &Tool) -> String {
                 line(format_args!("{seen} -F"));
                 continue;
             }
-            Operands::PoolsAndFiles => {
-                line(format_args!("{seen} -F"));
+            Operands::Vdevs => {
+                line(format_args!("{seen} -F -a '{VDEV_WORDS}'"));
+                continue;
+            }
+            Operands::PoolsAndVdevs => {
+                line(format_args!("{seen} -F -a '{VDEV_WORDS}'"));
                 format!("{name} list -H -o name 2>/dev/null")
+            }
+            Operands::PoolsAndDevices | Operands::PoolsAndBoth => {
+                if verb.operands == Operands::PoolsAndBoth {
+                    line(format_args!("{seen} -F"));
+                }
+                // Pools, and the devices of all of them.
+                format!("{name} list -H -v 2>/dev/null | string trim -l | string split -f 1 \\t")
             }
             Operands::Pools => format!("{name} list -H -o name 2>/dev/null"),
             Operands::Importable => {

@@ -22,8 +22,14 @@ pub enum Operands {
     Files,
     /// Pools.
     Pools,
-    /// Pools, then devices.
-    PoolsAndFiles,
+    /// Pools, then devices of the pool.
+    PoolsAndDevices,
+    /// Pools, then a device of the pool and new ones.
+    PoolsAndBoth,
+    /// Pools, then words for vdevs and new devices.
+    PoolsAndVdevs,
+    /// The name of a new pool, then words for vdevs and devices.
+    Vdevs,
     /// Pools that can be imported.
     Importable,
     /// File systems and volumes.
@@ -31,6 +37,10 @@ pub enum Operands {
     /// Snapshots.
     Snapshots,
 }
+
+/// Words for groups of devices.
+pub const VDEV_WORDS: &str =
+    "mirror raidz raidz1 raidz2 raidz3 draid draid1 draid2 draid3 spare log cache special dedup";
 
 /// A command of `zpool` or `zfs`.
 pub struct Verb {
@@ -57,6 +67,7 @@ pub struct Tool {
 /// Writes the completions of all programs.
 pub fn write(folder: &Path) -> io::Result<()> {
     let mut command = millpond_cli::verbs::command();
+    let tools = [zpool(), zfs()];
     for (shell, below, name) in [
         (Shell::Bash, "bash", "millpond"),
         (Shell::Zsh, "zsh", "_millpond"),
@@ -64,9 +75,12 @@ pub fn write(folder: &Path) -> io::Result<()> {
     ] {
         let mut text = vec![];
         generate(shell, &mut command, "millpond", &mut text);
+        if shell == Shell::Bash {
+            text.extend(bash::millpond(&command, &tools).into_bytes());
+        }
         put(&folder.join(below), name, &text)?;
     }
-    for tool in [zpool(), zfs()] {
+    for tool in tools {
         let name = tool.name;
         put(&folder.join("bash"), name, bash::script(&tool).as_bytes())?;
         put(
@@ -86,8 +100,13 @@ pub fn write(folder: &Path) -> io::Result<()> {
 fn zpool() -> Tool {
     let operands = |name: &str| match name {
         "import" => Operands::Importable,
-        "create" | "labelclear" | "version" => Operands::Files,
-        "add" | "attach" | "replace" => Operands::PoolsAndFiles,
+        "labelclear" | "version" => Operands::Files,
+        "create" => Operands::Vdevs,
+        "add" => Operands::PoolsAndVdevs,
+        "attach" | "replace" => Operands::PoolsAndBoth,
+        "offline" | "online" | "clear" | "detach" | "remove" | "initialize" | "trim" | "split" => {
+            Operands::PoolsAndDevices
+        }
         _ => Operands::Pools,
     };
     Tool {

@@ -1,13 +1,13 @@
 //! Completions for zsh.
 
-use super::{Operands, Tool, Verb};
+use super::{Operands, Tool, VDEV_WORDS, Verb};
 
 const FRAME: &str = r#"#compdef TOOL
 # Completions of TOOL for zsh.
 
 _millpond_TOOL() {
     local -a options candidates
-    local operands= property=none word first=yes
+    local operands= property=none word first=yes pool=
     if ((CURRENT == 2)); then
         compadd -- VERBS
         return
@@ -39,6 +39,23 @@ const POOLS: &str = r#"    (pools)
         candidates=(${(f)"$(TOOL list -H -o name 2>/dev/null)"})
         compadd -- $candidates
         _files
+        ;;
+    (devices|both|addable|vdevs)
+        for word in $words[3,CURRENT-1]; do
+            [[ -n $pool || $word == -* || $word == *=* ]] || pool=$word
+        done
+        if [[ -z $pool ]]; then
+            [[ $operands == vdevs ]] && return
+            candidates=(${(f)"$(TOOL list -H -o name 2>/dev/null)"})
+            compadd -- $candidates
+        elif [[ $operands == (devices|both) ]]; then
+            candidates=(${(f)"$(TOOL list -H -v $pool 2>/dev/null | sed -n 's/^\t\([^\t]*\)\t.*/\1/p')"})
+            compadd -- $candidates
+            [[ $operands == both ]] && _files
+        else
+            compadd -- VDEV_WORDS
+            _files
+        fi
         ;;
     (importable)
         candidates=(${(f)"$(TOOL import 2>/dev/null | sed -n 's/^ *pool: //p')"})
@@ -78,13 +95,18 @@ pub fn script(tool: &Tool) -> String {
         .replace("CASES", &cases)
         .replace("OPERANDS", operands)
         .replace("PROPERTIES", &tool.properties.join(" "))
+        .replace("VDEV_WORDS", VDEV_WORDS)
         .replace("TOOL", tool.name)
 }
 
 fn case(verb: &Verb) -> String {
     let operands = match verb.operands {
         Operands::Files => "files",
-        Operands::Pools | Operands::PoolsAndFiles => "pools",
+        Operands::Pools => "pools",
+        Operands::PoolsAndDevices => "devices",
+        Operands::PoolsAndBoth => "both",
+        Operands::PoolsAndVdevs => "addable",
+        Operands::Vdevs => "vdevs",
         Operands::Importable => "importable",
         Operands::Heads => "heads",
         Operands::Snapshots => "snapshots",
