@@ -1,5 +1,6 @@
 //! Mounts and unmounts file systems, and clears mounts of killed servers.
 
+mod copies;
 mod direct;
 mod helper;
 mod mount_point;
@@ -24,9 +25,11 @@ pub use replace_files::SuspendedMount;
 pub use table::mounted_dataset;
 pub use users::{MountUser, MountUsers};
 
-/// How long unmounting waits for the last requests of a session. If the file system is also mounted in another namespace,
-/// for example because a container was started meanwhile, it is cut off there after that.
+/// How long unmounting waits for the last requests of a session.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
+/// The same if the file system is still mounted in another namespace, for example because a container was started meanwhile.
+/// It is cut off there after that.
+const LAST_REQUESTS_OF_COPIES: Duration = Duration::from_millis(50);
 /// How long a forced unmount waits for what programs changed in mapped memory.
 const WRITE_BACK: Duration = Duration::from_secs(10);
 
@@ -224,6 +227,7 @@ impl Mount {
             return Ok(());
         }
         let path = &self.mountpoint;
+        let device = copies::device_at(path, self.id);
         let unmounted = match (self.is_by_helper, force) {
             (true, _) => helper::unmount(path, force),
             (false, false) => direct::unmount(path, self.id),
@@ -231,7 +235,7 @@ impl Mount {
         };
         match unmounted {
             Ok(()) => {
-                match self.connection.wait_for_end(LAST_REQUESTS) {
+                match self.has_ended(device) {
                     true => self.connection.rings.join(),
                     false => self.server.end(&self.connection),
                 }
@@ -241,6 +245,13 @@ impl Mount {
             Err(FuseError::Unmount { .. }) if !self.is_alive() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Waits until the kernel has ended the session, which it does when the last copy of the mount is gone.
+    fn has_ended(&self, device: Option<copies::DeviceNumber>) -> bool {
+        self.connection.wait_for_end(LAST_REQUESTS_OF_COPIES)
+            || !device.is_some_and(copies::is_mounted_somewhere)
+                && self.connection.wait_for_end(LAST_REQUESTS)
     }
 
     /// Changes the options while it is in use: all but `overlay` and `allow_other`. Returns false if that is not possible

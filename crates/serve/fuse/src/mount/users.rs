@@ -1,5 +1,6 @@
 //! What keeps a mount in use.
 
+use super::copies::DeviceNumber;
 use super::table::mounted_on;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::{rank, thread};
@@ -25,11 +26,11 @@ pub struct MountUser {
 
 /// Where something lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Location {
+pub(super) struct Location {
     /// The id of the mount.
-    mount: u64,
-    /// The device number of the file system, major and minor.
-    device: (u32, u32),
+    pub mount: u64,
+    /// The device number of the file system.
+    pub device: DeviceNumber,
 }
 
 /// What keeps a mount in use, as far as it can be found out.
@@ -117,7 +118,7 @@ fn links(process: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Where a path leads, from what the kernel knows without asking the file system's server.
-fn location(path: impl Arg) -> Option<Location> {
+pub(super) fn location(path: impl Arg) -> Option<Location> {
     let opened = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = statx(&opened, "", flags, StatxFlags::MNT_ID).ok()?;
@@ -128,7 +129,7 @@ fn location(path: impl Arg) -> Option<Location> {
 }
 
 /// Whether a process has mapped a file of a device.
-fn is_mapped(process: &Path, (major, minor): (u32, u32)) -> bool {
+fn is_mapped(process: &Path, (major, minor): DeviceNumber) -> bool {
     let maps = std::fs::read_to_string(process.join("maps")).unwrap_or_default();
     let device = format!("{major:02x}:{minor:02x}");
     maps.lines()
