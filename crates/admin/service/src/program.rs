@@ -82,7 +82,17 @@ impl ImportedPools {
             return Err(ProgramProblem::Failed(text.to_owned()));
         }
         match pool.live() {
-            Some(live) => run(live, request, command, input, is_abandoned),
+            Some(live) => {
+                let running = pool.begin_program();
+                let is_stopped = || {
+                    let is_stopped = is_abandoned();
+                    if is_stopped {
+                        running.stop();
+                    }
+                    is_stopped
+                };
+                run(live, request, command, input, &is_stopped)
+            }
             None => Err(ProgramProblem::Failed("pool is read-only".to_owned())),
         }
     }

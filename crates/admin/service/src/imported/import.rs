@@ -3,6 +3,7 @@
 use super::last_use::LastUser;
 use super::progress::OneImport;
 use super::search::search_of;
+use super::stopped::StoppedPrograms;
 use super::{ImportedPool, ImportedPools, Open, cache_file, last_use, names};
 use crate::change::apply;
 use millpond_control::{
@@ -206,6 +207,7 @@ impl ImportedPools {
             cache_file: Mutex::new(cache_file),
             imported_since_s: self.now_s(),
             last: Mutex::new(None),
+            stopped_programs: StoppedPrograms::default(),
         };
         self.add_imported(&name, imported_pool);
         Ok(ImportStep::Done(Box::new(Imported {

@@ -14,6 +14,7 @@ mod pool;
 mod progress;
 mod queries;
 mod search;
+mod stopped;
 mod suspended;
 
 use crate::change::apply;
@@ -42,6 +43,7 @@ use progress::Importing;
 pub(crate) use search::search_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use stopped::StoppedPrograms;
 
 /// All pools that this process has imported.
 pub struct ImportedPools {
@@ -243,6 +245,7 @@ impl ImportedPools {
             cache_file: Mutex::new(cache_file),
             imported_since_s: self.now_s(),
             last: Mutex::new(None),
+            stopped_programs: StoppedPrograms::default(),
         };
         self.add_imported(name, imported_pool);
         Ok(())

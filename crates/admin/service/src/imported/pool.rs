@@ -1,5 +1,6 @@
 //! An imported pool.
 
+use super::stopped::{RunningProgram, StoppedPrograms};
 use super::*;
 use millpond_env::sync::Weak;
 use millpond_env::thread;
@@ -86,6 +87,7 @@ pub struct ImportedPool {
     pub(super) imported_since_s: u64,
     /// The last information read, for use while its devices cannot be read.
     pub(super) last: Mutex<Option<PoolInfo>, rank::Leaf>,
+    pub(super) stopped_programs: StoppedPrograms,
 }
 
 impl ImportedPool {
@@ -118,6 +120,11 @@ impl ImportedPool {
         }
     }
 
+    /// Counts a channel program from now on. The next query waits for it when it was stopped.
+    pub(crate) fn begin_program(&self) -> RunningProgram<'_> {
+        self.stopped_programs.begin()
+    }
+
     /// What tells when everything that uses the pool has ended, after it was exported or destroyed. `None` for a pool that is
     /// open for reading only.
     #[must_use]
@@ -148,6 +155,7 @@ impl ImportedPool {
         &self,
         query: impl FnOnce(&View) -> Result<R, ControlError>,
     ) -> Result<R, ControlError> {
+        self.stopped_programs.wait();
         let view = self.view().map_err(io)?;
         let found = query(&view);
         // Also after success: what a reply may lack is left out when it cannot be read.
@@ -161,6 +169,7 @@ impl ImportedPool {
         &self,
         query: impl Fn(&View) -> Result<R, ControlError>,
     ) -> Result<R, ControlError> {
+        self.stopped_programs.wait();
         let mut tries_left = READ_TRIES;
         loop {
             let view = self.view().map_err(io)?;

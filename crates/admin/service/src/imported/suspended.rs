@@ -1,5 +1,6 @@
 //! Imported pools whose devices fail: their status, the changes allowed, and their export.
 
+use super::stopped::StoppedPrograms;
 use super::{ImportedPool, ImportedPools, Open};
 use crate::info::activity;
 use millpond_control::{ChangeError, ControlError, PoolChange, PoolInfo, SuspendReason};
@@ -121,6 +122,7 @@ impl ImportedPools {
             cache_file: Mutex::new(super::CacheFile::None),
             imported_since_s: self.now_s(),
             last: Mutex::new(None),
+            stopped_programs: StoppedPrograms::default(),
         };
         self.add_imported(&name, pool);
     }

@@ -3,6 +3,7 @@
 mod cache_devices;
 mod lost_devices;
 mod lost_object_set;
+mod programs;
 
 use millpond_control::{
     ImportError, ImportRequest, NewDevices, NewPoolRequest, SearchPaths, TopRequest,
