@@ -10,7 +10,7 @@ use millpond_control::{
     PermissionSubject, PoolChange, ReceiveStream, Received, Reply, Request, SendProblem, Service,
     TunableInfo, Value,
 };
-use millpond_engine::{Creator, HistoryCommand};
+use millpond_engine::{Creator, HistoryCommand, ReceivingUser};
 use millpond_env::{Env, Tunable};
 use millpond_rpc::{Access, Caller};
 use millpond_service::{ImportedPool, Open, Step, arc_info, device_facts};
@@ -407,9 +407,10 @@ impl<'d> RequestHandler<'d> {
         let may_mount = self.subject.is_none();
         let mounts = request.mount && may_mount;
         let force = request.force_unmount && may_mount;
-        let user = self.subject.as_ref().zip(self.creator());
-        let user =
-            user.map(|(subject, creator)| daemon.pools.receiving_user(request, subject, creator));
+        let subject = self.subject.as_ref();
+        let rights = subject.map(|subject| daemon.pools.receiving_rights(request, subject));
+        let user = rights.as_ref().zip(self.creator());
+        let user = user.map(|(rights, creator)| ReceivingUser { creator, rights });
         let mut watch = Receiving::new(&daemon.mounts, &daemon.pools, mounts, force);
         let command = self.history(command);
         let input = File::from(descriptor);

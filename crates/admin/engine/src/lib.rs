@@ -71,7 +71,8 @@ pub use pool::{Pool, SCAN_FOR_WRITING};
 pub use program::{PROGRAM_INSTRUCTIONS, PROGRAM_MEMORY_BYTES, Program, ProgramError};
 pub use properties::LiteralProperty;
 pub use receive::{
-    Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, ReceivingUser, Unwatched, receive_nowhere,
+    Naming, ReceiveOutcome, ReceiveRequest, ReceiveWatch, ReceivingUser, Unwatched, UserChange,
+    UserRights, receive_nowhere,
 };
 pub use search::{Search, read_cache_file};
 pub use send::{PackageOptions, SendPlan, SendRequest, SendStep};

@@ -21,11 +21,11 @@ use std::os::fd::AsFd;
 /// The buffer behind the writer of a stream, in bytes.
 const BUFFER_BYTES: usize = 1 << 20;
 
-fn request_of(
+fn request_of<'u>(
     stream: &ReceiveStream,
     root_key: Option<RootKey>,
-    user: Option<ReceivingUser>,
-) -> ReceiveRequest {
+    user: Option<ReceivingUser<'u>>,
+) -> ReceiveRequest<'u> {
     let value = |value: &Value| match value {
         Value::Number(number) => PropertyValue::Number(*number),
         Value::Text(text) => PropertyValue::Text(text.clone()),
@@ -108,7 +108,7 @@ fn into(
     command: &HistoryCommand,
     input: impl Read + Send,
     watch: &mut dyn ReceiveWatch,
-    user: Option<ReceivingUser>,
+    user: Option<ReceivingUser<'_>>,
 ) -> Received {
     let key = root_key(pool.inner().env(), &stream.properties, stream.key.as_ref());
     let key = match key {
@@ -156,7 +156,7 @@ impl ImportedPools {
         input: impl Read + AsFd + Send,
         is_abandoned: IsAbandoned<'_>,
         watch: &mut dyn ReceiveWatch,
-        user: Option<ReceivingUser>,
+        user: Option<ReceivingUser<'_>>,
     ) -> Received {
         let input = buffered(input, is_abandoned);
         let Some(pool) = self.get(pool_of(stream)) else {

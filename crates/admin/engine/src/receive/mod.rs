@@ -7,15 +7,17 @@ mod problem;
 mod properties;
 mod recursive;
 mod target;
+mod user;
 
 use crate::{Error, Pool};
-use millpond_dataset::{Creator, PropertyValue, RootKey, SentKeys};
+use millpond_dataset::{PropertyValue, RootKey, SentKeys};
 use millpond_receive::{IncomingKind, ReceiveFailure, ReceiveProblem, ReceiveStep};
 use millpond_stream::{Record, RecordSource, StreamKind, StreamReader, Taken};
 use package::Package;
 use problem::{of_first_record, of_stream};
 use std::collections::BTreeSet;
 use std::io::Read;
+pub use user::{ReceivingUser, UserChange, UserRights};
 
 /// How the names of what is received are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,7 +33,7 @@ pub enum Naming {
 
 /// Where to receive, and how.
 #[derive(Debug, Clone, Default)]
-pub struct ReceiveRequest {
+pub struct ReceiveRequest<'u> {
     /// The full name of a file system, volume or snapshot.
     pub name: String,
     /// How names are made from it.
@@ -56,17 +58,7 @@ pub struct ReceiveRequest {
     /// Properties whose received values do not take effect.
     pub excluded: Vec<String>,
     /// The user who receives it, if not the superuser.
-    pub user: Option<ReceivingUser>,
-}
-
-/// A user who receives a stream without being the superuser: neither a package, nor a clone whose origin was not named.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReceivingUser {
-    /// The user.
-    pub creator: Creator,
-    /// Properties of file systems that are turned off locally, because streams can contain files of all users and the
-    /// user may not set them: `setuid`, `devices`.
-    pub turned_off: Vec<&'static str>,
+    pub user: Option<ReceivingUser<'u>>,
 }
 
 /// What was received, and why not more.
@@ -134,7 +126,7 @@ impl ReceiveWatch for Unwatched {
 /// A receive under way.
 struct Run<'a> {
     pool: &'a Pool,
-    request: &'a ReceiveRequest,
+    request: &'a ReceiveRequest<'a>,
     watch: &'a mut dyn ReceiveWatch,
     steps: Vec<ReceiveStep>,
     package: Option<Package>,
@@ -157,7 +149,7 @@ impl Pool {
     /// A stream that fails leaves the state before, or the resumable one that was asked for.
     pub fn receive(
         &self,
-        request: &ReceiveRequest,
+        request: &ReceiveRequest<'_>,
         input: impl Read + Send,
         watch: &mut dyn ReceiveWatch,
     ) -> ReceiveOutcome {
@@ -167,7 +159,7 @@ impl Pool {
     /// Like [`Pool::receive`], from records that were read and verified elsewhere.
     pub fn receive_records(
         &self,
-        request: &ReceiveRequest,
+        request: &ReceiveRequest<'_>,
         source: &mut (impl RecordSource + Send),
         watch: &mut dyn ReceiveWatch,
     ) -> ReceiveOutcome {
@@ -197,7 +189,7 @@ impl Pool {
 }
 
 /// What the receive of a stream leads to if the pool does not exist.
-pub fn receive_nowhere(request: &ReceiveRequest, input: impl Read) -> ReceiveOutcome {
+pub fn receive_nowhere(request: &ReceiveRequest<'_>, input: impl Read) -> ReceiveOutcome {
     let first = StreamReader::new(input).take();
     let failure = match first {
         Err(error) => unknown(of_first_record(error)),
@@ -232,9 +224,6 @@ impl Run<'_> {
         known.map_err(|error| unknown(problem::of_receive(error, top)))?;
         match begin.kind {
             _ if self.request.user.is_some() && self.request.is_corrective => {
-                Err(unknown(ReceiveProblem::Denied))
-            }
-            StreamKind::Package if self.request.user.is_some() => {
                 Err(unknown(ReceiveProblem::Denied))
             }
             StreamKind::Stream => self.one(stream, &first, top),

@@ -3,6 +3,7 @@
 use super::problem::{of_dataset, of_engine, of_receive, of_stream, parent_of};
 use super::properties::{NewEncryption, is_on};
 use super::target::{Target, makes_new};
+use super::user::UserChange;
 use super::{ReceiveFailure, ReceiveRequest, Run};
 use millpond_dataset::{IncomingSnapshot, ReceiveTarget, Receiving, ResumePoint};
 use millpond_nvlist::NvList;
@@ -21,7 +22,7 @@ fn kind_of(begin: &Begin, is_new: bool) -> IncomingKind {
 }
 
 /// Why a stream cannot be received into a pool that does not exist.
-pub(super) fn nowhere(request: &ReceiveRequest, begin: &Begin) -> ReceiveFailure {
+pub(super) fn nowhere(request: &ReceiveRequest<'_>, begin: &Begin) -> ReceiveFailure {
     let is_new = makes_new(begin, request);
     let name = request.name.split('@').next().unwrap_or_default();
     let pool = name.split('/').next().unwrap_or_default();
@@ -74,8 +75,9 @@ impl Run<'_> {
             self.steps.push(ReceiveStep::Present { name });
             return skip(stream).map(drop);
         }
-        if self.request.user.is_some() && self.request.origin != target.origin {
-            return Err(ReceiveProblem::Denied);
+        self.check_allowed(&UserChange::Receive(&target.dataset))?;
+        if let Some(origin) = &target.origin {
+            self.check_allowed(&UserChange::Clone(origin))?;
         }
         self.check_encrypted(begin, &target)?;
         self.check_raw_properties(begin)?;

@@ -3,6 +3,7 @@
 use super::Run;
 use super::problem::of_dataset;
 use super::target::{Target, top_of};
+use super::user::UserChange;
 use millpond_dataset::{DatasetError, PropertyValue};
 use millpond_ondisk::ObjectSetKind;
 use millpond_receive::{ReceiveProblem, ReceiveStep};
@@ -10,6 +11,8 @@ use millpond_stream::{Begin, StreamFeatures};
 
 /// Properties that only a new dataset can be given.
 const OF_NEW_KEYS: [&str; 3] = ["encryption", "keyformat", "pbkdf2iters"];
+/// Properties that make files of other users dangerous.
+const DANGEROUS: [&str; 2] = ["setuid", "devices"];
 const KEY_LOCATION: &str = "keylocation";
 /// The value `off` of `encryption`.
 const OFF: PropertyValue = PropertyValue::Number(2);
@@ -109,7 +112,7 @@ impl Run<'_> {
         described.is_some_and(|described| described.properties.is_some()) && !is_excluded
     }
 
-    /// Turns off what makes files of other users dangerous. Done before the stream is applied: a mount then knows it.
+    /// Turns off what makes files of other users dangerous, where the user may not set it. Done before the stream is applied: a mount then knows it.
     pub(super) fn turn_off(&self, begin: &Begin, target: &Target) -> Result<(), DatasetError> {
         let Some(user) = &self.request.user else {
             return Ok(());
@@ -117,11 +120,13 @@ impl Run<'_> {
         if u64::from(begin.object_set_type) != ObjectSetKind::FileSystem.number() {
             return Ok(());
         }
-        let off = |name: &&str| ((*name).to_owned(), PropertyValue::Number(0));
-        let off: Vec<_> = user.turned_off.iter().map(off).collect();
+        let (dataset, off) = (&target.dataset, PropertyValue::Number(0));
+        let may_set = |name: &&str| user.rights.may(&UserChange::Set(dataset, name, Some(&off)));
+        let names = DANGEROUS.into_iter().filter(|name| !may_set(name));
+        let off: Vec<_> = names.map(|name| (name.to_owned(), off.clone())).collect();
         match off.is_empty() {
             true => Ok(()),
-            false => self.pool.datasets().set_properties(&target.dataset, &off),
+            false => self.pool.datasets().set_properties(dataset, &off),
         }
     }
 
@@ -140,17 +145,19 @@ impl Run<'_> {
             .package
             .as_ref()
             .and_then(|package| package.dataset_of(begin.to_guid));
-        if let Some(received) = described.and_then(|described| described.properties.as_ref()) {
-            let excluded = &self.request.excluded;
-            for (property, reason) in datasets.receive_properties(name, received, excluded)? {
+        let received = described.and_then(|described| described.properties.clone());
+        let excluded = self.excludable(name, &self.request.excluded);
+        if let Some(received) = received {
+            let received = self.allowed(name, &received);
+            for (property, reason) in datasets.receive_properties(name, &received, &excluded)? {
                 self.steps.push(ReceiveStep::PropertyRefused {
                     dataset: name.clone(),
                     property,
                     reason,
                 });
             }
-        } else if !self.request.excluded.is_empty() {
-            datasets.exclude_received(name, &self.request.excluded)?;
+        } else if !excluded.is_empty() {
+            datasets.exclude_received(name, &excluded)?;
         }
         // A new dataset has got its keys already, and the place of its own one.
         let has_keys = matches!(self.new_encryption(begin, target), NewEncryption::Given(_));
@@ -164,7 +171,7 @@ impl Run<'_> {
         match self.is_top(target) {
             true => datasets.set_properties(name, &given),
             false => {
-                let names: Vec<String> = given.iter().map(|(name, _)| name.clone()).collect();
+                let names = self.excludable(name, given.iter().map(|(name, _)| name));
                 datasets.exclude_received(name, &names)
             }
         }
@@ -183,18 +190,20 @@ impl Run<'_> {
             .package
             .as_ref()
             .and_then(|package| package.snapshot(begin.to_guid));
-        let Some(described) = described else {
+        let Some(described) = described.cloned() else {
             return Ok(());
         };
         let (datasets, full) = (self.pool.datasets(), target.full_name());
-        if !described.properties.is_empty() {
-            let set = datasets.receive_snapshot_properties(&full, &described.properties);
+        let received = self.allowed(&full, &described.properties);
+        if !received.is_empty() {
+            let set = datasets.receive_snapshot_properties(&full, &received);
             set.map_err(|error| of_dataset(error, name))?;
         }
         if self.request.without_holds {
             return Ok(());
         }
         for tag in &described.holds {
+            self.check_allowed(&UserChange::Hold(&full))?;
             let held = datasets.hold(&[&full], tag);
             held.map_err(|error| of_dataset(error, name))?;
         }

@@ -5,8 +5,9 @@ use super::Run;
 use super::package::{Described, Package};
 use super::problem::{of_dataset, of_engine, parent_of};
 use super::target::{found, top_of};
+use super::user::UserChange;
 use crate::Error;
-use millpond_dataset::{Dataset, DestroyOptions};
+use millpond_dataset::{Dataset, DestroyOptions, PropertyValue};
 use millpond_receive::{ReceiveProblem, ReceiveStep};
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ const KEY_LOCATION: &str = "keylocation";
 
 /// A change of the datasets here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Destroy(String),
     Rename(String, String),
     Promote(String),
@@ -100,6 +101,7 @@ impl Run<'_> {
 
     /// Makes a change, and says whether that was possible. It is shown in any case.
     fn change(&mut self, wanted: &Wanted) -> bool {
+        let is_allowed = self.may_change(wanted);
         let datasets = self.pool.datasets();
         let head = wanted.name().split('@').next().unwrap_or_default();
         let is_head = head == wanted.name();
@@ -109,7 +111,7 @@ impl Run<'_> {
             Wanted::Destroy(name) => Some(name.as_str()),
             Wanted::Rename(..) => is_head.then_some(head),
         };
-        if moved.is_some_and(|name| self.watch.before_moving(name).is_err()) {
+        if is_allowed && moved.is_some_and(|name| self.watch.before_moving(name).is_err()) {
             return false;
         }
         let step = match wanted {
@@ -117,20 +119,20 @@ impl Run<'_> {
                 let defer = DestroyOptions { defer: !is_head };
                 ReceiveStep::Destroyed {
                     name: name.clone(),
-                    is_done: datasets.destroy(name, defer).is_ok(),
+                    is_done: is_allowed && datasets.destroy(name, defer).is_ok(),
                 }
             }
             Wanted::Rename(from, to) => ReceiveStep::Renamed {
                 from: from.clone(),
                 to: to.clone(),
-                is_done: datasets.rename(from, to).is_ok(),
+                is_done: is_allowed && datasets.rename(from, to).is_ok(),
             },
             Wanted::Promote(name) => ReceiveStep::Promoted {
                 name: name.clone(),
-                is_done: datasets.promote(name).is_ok(),
+                is_done: is_allowed && datasets.promote(name).is_ok(),
             },
         };
-        if moved.is_some() {
+        if is_allowed && moved.is_some() {
             self.watch.after_moving();
         }
         let is_done = matches!(
@@ -225,7 +227,8 @@ impl Run<'_> {
         }
         let root = top_of(self.request, &package.top);
         let found = self.roots_below(package, &root);
-        let found = found.map_err(|error| of_engine(error, &root))?;
+        let mut found = found.map_err(|error| of_engine(error, &root))?;
+        found.retain(|(name, _)| self.may(&UserChange::ChangeKey(name)));
         let roots: Vec<(String, bool)> = (found.iter())
             .map(|(name, described)| (name.clone(), described.is_encryption_root || *name == root))
             .collect();
@@ -246,7 +249,10 @@ impl Run<'_> {
                 continue;
             }
             let location = described.properties.into_iter().flatten();
-            let location: Vec<_> = location.filter(|(name, _)| name == KEY_LOCATION).collect();
+            let is_meant = |(property, value): &(String, PropertyValue)| {
+                property == KEY_LOCATION && self.may(&UserChange::Set(&name, property, Some(value)))
+            };
+            let location: Vec<_> = location.filter(is_meant).collect();
             // Where a key is found may mean nothing on this system.
             let _ = datasets.set_properties(&name, &location);
         }

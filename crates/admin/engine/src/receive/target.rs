@@ -35,7 +35,7 @@ impl Target {
 /// [`ReceiveProblem::BadName`] if it is neither `top` nor below it, nor a snapshot of one of those: here it would come
 /// to lie beside the target.
 pub(super) fn name_of(
-    request: &ReceiveRequest,
+    request: &ReceiveRequest<'_>,
     top: &str,
     sent: &str,
 ) -> Result<String, ReceiveProblem> {
@@ -46,11 +46,11 @@ pub(super) fn name_of(
 }
 
 /// The dataset here that a whole package is about.
-pub(super) fn top_of(request: &ReceiveRequest, top: &str) -> String {
+pub(super) fn top_of(request: &ReceiveRequest<'_>, top: &str) -> String {
     named(request, top, "")
 }
 
-fn named(request: &ReceiveRequest, top: &str, rest: &str) -> String {
+fn named(request: &ReceiveRequest<'_>, top: &str, rest: &str) -> String {
     let name = &request.name;
     match request.naming {
         Naming::Given if name.contains('@') => name.clone(),
@@ -67,7 +67,7 @@ fn named(request: &ReceiveRequest, top: &str, rest: &str) -> String {
 }
 
 /// Whether the stream makes a new dataset.
-pub(super) fn makes_new(begin: &Begin, request: &ReceiveRequest) -> bool {
+pub(super) fn makes_new(begin: &Begin, request: &ReceiveRequest<'_>) -> bool {
     let is_resuming = begin.features.contains(StreamFeatures::RESUMING);
     let is_new =
         begin.from_guid == 0 || begin.flags.contains(BeginFlags::CLONE) || request.origin.is_some();

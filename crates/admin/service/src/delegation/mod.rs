@@ -3,17 +3,18 @@
 //! Page `docs/daemon.md`, "Who may what".
 
 mod needs;
+mod receiving;
 #[cfg(test)]
 mod tests;
 
 use crate::imported::ImportedPools;
 use crate::info::pool_of;
-use millpond_control::{PermissionHolder, PermissionSubject, PoolChange, ReceiveStream, Request};
+use millpond_control::{PermissionHolder, PermissionSubject, PoolChange, Request};
 use millpond_dataset::properties::PropertyValue;
 use millpond_dataset::{DatasetError, DatasetName, PermissionChain};
-use millpond_engine::{Creator, Error, ReceivingUser, View};
+use millpond_engine::{Error, View};
 use millpond_ondisk::dsl::keys::is_hidden_name;
-use needs::{Need, Scope, needs, of_change, scope_of_received};
+use needs::{Need, Scope, needs, of_change};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The pool property that switches delegation on.
@@ -30,25 +31,6 @@ impl ImportedPools {
     #[must_use]
     pub fn is_allowed_change(&self, change: &PoolChange, subject: &PermissionSubject) -> bool {
         of_change(change).is_some_and(|needs| self.has_all(&needs, subject))
-    }
-
-    /// A user who is not the superuser, as one who receives a stream.
-    #[must_use]
-    pub fn receiving_user(
-        &self,
-        request: &ReceiveStream,
-        subject: &PermissionSubject,
-        creator: Creator,
-    ) -> ReceivingUser {
-        let scope = scope_of_received(request);
-        let is_off = |name: &&'static str| {
-            let need = Need::new(&request.name, *name, scope);
-            !self.has_all(&[need], subject)
-        };
-        ReceivingUser {
-            creator,
-            turned_off: ["setuid", "devices"].into_iter().filter(is_off).collect(),
-        }
     }
 
     fn has_all(&self, needs: &[Need], subject: &PermissionSubject) -> bool {

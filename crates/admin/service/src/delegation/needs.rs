@@ -356,24 +356,33 @@ pub(crate) fn scope_of_received(request: &ReceiveStream) -> Scope {
 
 fn of_receive(request: &ReceiveStream) -> Needs {
     let scope = scope_of_received(request);
-    let need = |name: &str| Need::new(&request.name, name, scope);
-    let mut needs: Vec<Need> = ["receive", "mount", "create"].map(need).into();
-    if !request.is_forced {
-        needs[0].or = Some("receive:append");
-    }
+    let mut needs = needs_of_stream(request, &request.name, scope);
     if let Some(origin) = &request.origin {
         needs.extend(here(origin, &["clone"]));
     }
     needs.extend(of_properties(&request.name, &request.properties, scope)?);
     for name in &request.excluded {
-        // The value of the parent takes effect, or the default.
-        if let Some(need) = of_property(&request.name, name, None, scope) {
-            needs.push(need);
-        } else if name != "mountpoint" && name != "keylocation" {
-            return None;
-        }
+        needs.extend(of_excluded(&request.name, name, scope)?);
     }
     Some(needs)
+}
+
+/// To receive one stream into a dataset.
+pub(crate) fn needs_of_stream(request: &ReceiveStream, dataset: &str, scope: Scope) -> Vec<Need> {
+    let need = |name: &str| Need::new(dataset, name, scope);
+    let mut needs: Vec<Need> = ["receive", "mount", "create"].map(need).into();
+    if !request.is_forced {
+        needs[0].or = Some("receive:append");
+    }
+    needs
+}
+
+/// To keep a received value from taking effect, for that of the parent or the default: `None` if only the superuser may.
+pub(crate) fn of_excluded(dataset: &str, name: &str, scope: Scope) -> Option<Option<Need>> {
+    match of_property(dataset, name, None, scope) {
+        None if name != "mountpoint" && name != "keylocation" => None,
+        need => Some(need),
+    }
 }
 
 /// To grant or remove permissions: those themselves, and `allow`, which cannot be granted further. Removing everything of a
