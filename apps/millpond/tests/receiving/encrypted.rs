@@ -80,13 +80,13 @@ fn a_received_dataset_gets_the_keys_that_are_asked_for() {
         );
     }
     stage.failed("zfs list back/no");
-    // A locked dataset is not damaged. The other states have it in part, or not at all.
+    // A locked dataset is not damaged. Older states may be: blocks of what was destroyed since are used again.
     stage.done("zpool export back");
     let (listed, status) = stage.run_alone("millpond history back");
-    assert!(status == 0 && !listed.contains("damaged"), "{listed}");
+    assert_eq!(status, 0, "{listed}");
     let newest = listed.lines().nth(1).unwrap();
     assert!(
-        newest.contains(" datasets whole; locked: back/"),
-        "{newest}"
+        newest.contains(" datasets whole; locked: back/") && !newest.contains("damaged"),
+        "{listed}"
     );
 }
