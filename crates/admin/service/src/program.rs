@@ -86,9 +86,7 @@ impl ImportedPools {
                 let running = pool.begin_program();
                 let is_stopped = || {
                     let is_stopped = is_abandoned();
-                    if is_stopped {
-                        running.stop();
-                    }
+                    running.look(is_stopped);
                     is_stopped
                 };
                 run(live, request, command, input, &is_stopped)

@@ -6,38 +6,58 @@ use millpond_env::sync::atomic::{AtomicBool, Ordering};
 use millpond_env::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+/// The longest that a query waits until a running program looks whether it is stopped.
+const LOOK_MAX: Duration = Duration::from_millis(100);
 /// The longest that a query waits for the end of a stopped program: its txg may wait for a device.
-const WAIT_MAX: Duration = Duration::from_secs(5);
+const END_MAX: Duration = Duration::from_secs(5);
 
-/// Counts the stopped programs of a pool that have not ended.
+/// The channel programs of a pool that run, and those that were stopped and have not ended.
 ///
 /// A program that is stopped keeps what it has changed until then. Who killed its command finds these changes by the next
 /// query, as in OpenZFS.
 #[derive(Default)]
 pub(super) struct StoppedPrograms {
-    left: Mutex<usize, rank::Leaf>,
-    ended: Condvar,
+    state: Mutex<State, rank::Leaf>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Programs that look now and then whether they are stopped.
+    running: usize,
+    /// How often programs have looked.
+    looks: u64,
+    stopped: usize,
 }
 
 /// A running program, which may be stopped.
 pub(crate) struct RunningProgram<'s> {
-    stopped: &'s StoppedPrograms,
+    programs: &'s StoppedPrograms,
+    has_looked: AtomicBool,
     is_stopped: AtomicBool,
 }
 
 impl StoppedPrograms {
     pub fn begin(&self) -> RunningProgram<'_> {
         RunningProgram {
-            stopped: self,
+            programs: self,
+            has_looked: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
         }
     }
 
-    /// Waits until all stopped programs have ended, for a few seconds at most.
+    /// Waits until all programs that were stopped before have ended, for a few seconds at most.
     pub fn wait(&self) {
-        let mut left = self.left.lock();
-        while *left > 0 {
-            if self.ended.wait_for(&mut left, WAIT_MAX).timed_out() {
+        let mut state = self.state.lock();
+        // A program whose command is gone notices that only when it looks.
+        let looks = state.looks;
+        while state.running > 0 && state.looks == looks {
+            if self.changed.wait_for(&mut state, LOOK_MAX).timed_out() {
+                break;
+            }
+        }
+        while state.stopped > 0 {
+            if self.changed.wait_for(&mut state, END_MAX).timed_out() {
                 return;
             }
         }
@@ -45,21 +65,29 @@ impl StoppedPrograms {
 }
 
 impl RunningProgram<'_> {
-    /// Notes that the program is stopped.
-    pub fn stop(&self) {
-        if !self.is_stopped.swap(true, Ordering::AcqRel) {
-            *self.stopped.left.lock() += 1;
+    /// Notes that the program has looked whether it is stopped.
+    pub fn look(&self, is_stopped: bool) {
+        let mut state = self.programs.state.lock();
+        state.looks += 1;
+        if !self.has_looked.swap(true, Ordering::AcqRel) {
+            state.running += 1;
+        }
+        if is_stopped && !self.is_stopped.swap(true, Ordering::AcqRel) {
+            state.stopped += 1;
             mark::hit("program-stopped");
         }
+        drop(state);
+        self.programs.changed.notify_all();
     }
 }
 
 impl Drop for RunningProgram<'_> {
     fn drop(&mut self) {
-        if self.is_stopped.load(Ordering::Acquire) {
-            *self.stopped.left.lock() -= 1;
-            self.stopped.ended.notify_all();
-        }
+        let mut state = self.programs.state.lock();
+        state.running -= usize::from(self.has_looked.load(Ordering::Acquire));
+        state.stopped -= usize::from(self.is_stopped.load(Ordering::Acquire));
+        drop(state);
+        self.programs.changed.notify_all();
     }
 }
 
@@ -73,14 +101,18 @@ mod tests {
         let programs = StoppedPrograms::default();
         let running = programs.begin();
         programs.wait();
-        running.stop();
-        running.stop();
-        assert_eq!(*programs.left.lock(), 1);
+        running.look(false);
+        // It does not look again, so this ends after a while.
+        programs.wait();
+        running.look(true);
+        running.look(true);
+        assert_eq!(programs.state.lock().stopped, 1);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| programs.wait());
             drop(running);
             waiting.join().unwrap();
         });
-        assert_eq!(*programs.left.lock(), 0);
+        let state = programs.state.lock();
+        assert_eq!((state.running, state.stopped), (0, 0));
     }
 }
