@@ -158,6 +158,22 @@ fn flags_that_an_old_kernel_does_not_judge_are_judged_here() {
 }
 
 #[test]
+fn generations_are_told_in_four_bytes() {
+    let rig = Rig::begun();
+    let node = rig.create(b"note");
+    let mut get_version = vec![0; 12];
+    get_version.extend(words(&[0x8008_7601]));
+    get_version.extend(0u64.to_ne_bytes());
+    get_version.extend(words(&[0, 8]));
+    let found = rig.done(opcode::LOOKUP, ROOT_NODE, b"note\0");
+    let generation = &found[8..16];
+    let reply = rig.done(opcode::IOCTL, node, &get_version);
+    assert_eq!(reply.len(), 20);
+    assert_eq!(reply[16..], generation[..4]);
+    assert_ne!(reply[16..], [0; 4]);
+}
+
+#[test]
 fn a_file_is_made_written_read_and_found_again() {
     let rig = Rig::begun();
     let node = rig.create(b"note");

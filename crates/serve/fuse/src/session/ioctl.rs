@@ -1,10 +1,12 @@
-//! `lsattr`, `chattr`, project ids and `zfs rewrite`, which arrive as ioctl requests.
+//! `lsattr`, `chattr`, project ids, generations and `zfs rewrite`, which arrive as ioctl requests.
 
 use super::{Answered, Handler, Refusal};
 use crate::abi::{Reply, Request, feature};
 use millpond_posix::vfs::VfsNode;
 use millpond_posix::{FileError, FileFlags, SetAttributes, Stat};
 
+/// `FS_IOC_GETVERSION`. Its number says eight bytes, but programs have room for four.
+const GET_VERSION: u32 = 0x8008_7601;
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 const GET_XFLAGS: u32 = 0x801c_581f;
@@ -90,6 +92,11 @@ impl Handler<'_> {
         reply.put(&[0; 16]);
         let stat = self.vfs.stat(&node)?;
         match command {
+            // Kernels know the low half, also that of OpenZFS.
+            GET_VERSION => {
+                let generation = node.generation() & u64::from(u32::MAX);
+                reply.put_u32(u32::try_from(generation).unwrap_or_default());
+            }
             GET_FLAGS => {
                 let flags = u64::from(shown(&stat, |flag| flag.1)).to_ne_bytes();
                 let length = (output_length as usize).min(flags.len());
