@@ -54,6 +54,38 @@ fn streams_are_shown_as_openzfs_shows_them() {
     }
 }
 
+/// What zstream prints of the same stream, if OpenZFS's programs are unpacked.
+fn zstream(words: &[&str]) -> Option<String> {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/oracle/zstream");
+    let output = Command::new(program).args(words).output().ok()?;
+    output.status.success().then(|| text(&output.stdout))
+}
+
+#[test]
+fn payloads_and_checksums_are_shown_as_zstream_shows_them() {
+    let place = WorkFolder::new();
+    let image = place.empty_image("a", 128);
+    place.well(["zpool", "create", "tank", &image]);
+    std::fs::write(place.path("note"), b"a line of text\n\xff\x80").unwrap();
+    place.well(["cp", place.path("note").to_str().unwrap(), "tank:/note"]);
+    place.well(["zfs", "snapshot", "tank@s"]);
+    for options in [&[][..], &["-p"], &["-e", "-c"]] {
+        let words = ["zfs", "send"].iter().chain(options).chain(&["tank@s"]);
+        let bytes = place.run(words.copied()).stdout;
+        let path = place.path("stream");
+        std::fs::write(&path, bytes).unwrap();
+        let file = path.to_str().unwrap();
+        let (status, out, err) = stream(&["dump", "-d", file]);
+        assert_eq!((status, err.as_str()), (Some(0), ""));
+        let line = " 61 20 6c 69  6e 65 20 6f  66 20 74 65  78 74 0a ff   a li ne o f te xt..\n";
+        assert!(out.contains(line) || options.contains(&"-e"), "{out}");
+        match zstream(&["dump", "-d", file]) {
+            Some(expected) => assert_eq!(out, expected),
+            None => println!("zstream is not there: nothing was compared"),
+        }
+    }
+}
+
 #[test]
 fn a_damaged_stream_is_shown_up_to_the_damage() {
     let place = WorkFolder::new();
@@ -81,6 +113,9 @@ fn a_damaged_stream_is_shown_up_to_the_damage() {
     assert_eq!(status, Some(1));
     assert!(cut.contains("DRR_END records = 0 "), "{cut}");
     assert!(err.contains("the stream is damaged"), "{err}");
+    let (status, all, err) = stream(&["dump", "-C", file.to_str().unwrap()]);
+    assert_eq!((status, err.as_str()), (Some(0), ""));
+    assert_eq!(all, whole);
     let (status, _, err) = stream(&["token", "1-abc"]);
     assert_eq!(status, Some(1));
     assert!(err.contains("the token is corrupt"), "{err}");

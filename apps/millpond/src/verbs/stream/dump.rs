@@ -25,15 +25,35 @@ const NAMES: [&str; 9] = [
     "SPILL",
 ];
 
+const HEX_LINE: usize = 16;
+const HEX_GROUP: usize = 4;
+/// Of a whole line.
+const HEX_WIDTH: usize = HEX_LINE * 3 + HEX_LINE / HEX_GROUP;
+
 #[derive(Debug, Default)]
 struct Counts {
     named: [Count; NAMES.len()],
     all: Count,
 }
 
+/// What is dumped.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Dumped {
+    /// Every record.
+    pub records: bool,
+    /// Its payload and checksum too.
+    pub payloads: bool,
+    /// Damaged records like others.
+    pub unverified: bool,
+}
+
 /// Dumps a stream. Everything before the first damaged record is listed and counted.
-pub fn run(session: &mut Session, input: impl Read, is_verbose: bool) -> Ending {
-    let mut reader = StreamReader::new(input);
+pub fn run(session: &mut Session, input: impl Read, dumped: Dumped) -> Ending {
+    let is_verbose = dumped.records || dumped.payloads;
+    let mut reader = match dumped.unverified {
+        true => StreamReader::without_checksums(input),
+        false => StreamReader::new(input),
+    };
     let mut counts = Counts::default();
     let failure = loop {
         match reader.take() {
@@ -49,6 +69,11 @@ pub fn run(session: &mut Session, input: impl Read, is_verbose: bool) -> Ending 
                     _ => continue,
                 };
                 session.out.write_all(text.as_bytes())?;
+                if dumped.payloads && !matches!(taken.record, Record::Begin(_)) {
+                    hexdump(session, &taken.payload)?;
+                    let [a, b, c, d] = reader.stored_checksum();
+                    writeln!(session.out, "    checksum = {a:x}/{b:x}/{c:x}/{d:x}")?;
+                }
             }
             Ok(None) => break None,
             Err(error) => break Some(error),
@@ -63,6 +88,27 @@ pub fn run(session: &mut Session, input: impl Read, is_verbose: bool) -> Ending 
             Ok(1)
         }
     }
+}
+
+/// Bytes in lines of sixteen, in groups of four, with those that are text beside them.
+fn hexdump(session: &mut Session, bytes: &[u8]) -> std::io::Result<()> {
+    for line in bytes.chunks(HEX_LINE) {
+        let groups = line.chunks(HEX_GROUP);
+        let (mut hex, mut text) = (String::new(), vec![]);
+        for group in groups {
+            for byte in group {
+                hex += &format!(" {byte:02x}");
+            }
+            hex.push(' ');
+            let shown = |byte: &u8| match byte {
+                b' '..=b'~' => char::from(*byte),
+                _ => '.',
+            };
+            text.push(group.iter().map(shown).collect::<String>());
+        }
+        writeln!(session.out, "{hex:HEX_WIDTH$}  {}", text.join(" "))?;
+    }
+    Ok(())
 }
 
 impl Counts {

@@ -60,6 +60,12 @@ struct Dump {
     /// Show every record
     #[arg(short = 'v', long)]
     verbose: bool,
+    /// Show every record with its payload and checksum
+    #[arg(short = 'd', long)]
+    payloads: bool,
+    /// Do not verify checksums: show damaged records like others
+    #[arg(short = 'C', long)]
+    no_checksums: bool,
     /// The stream (default: standard input)
     file: Option<PathBuf>,
 }
@@ -205,11 +211,12 @@ pub fn run(session: &mut Session, global: &Global, matches: &ArgMatches) -> Endi
                     Box::new(file.map_err(|error| refused(format!("{}: {error}", path.display())))?)
                 }
             };
-            dump::run(
-                session,
-                BufReader::with_capacity(1 << 20, input),
-                options.verbose,
-            )
+            let dumped = dump::Dumped {
+                records: options.verbose,
+                payloads: options.payloads,
+                unverified: options.no_checksums,
+            };
+            dump::run(session, BufReader::with_capacity(1 << 20, input), dumped)
         }
         Action::Recompress(options) => rewrite::recompress(session, &options),
         Action::Decompress(options) => rewrite::decompress(session, &options),
