@@ -12,6 +12,7 @@ mod manual;
 mod no_daemon;
 mod places;
 mod program;
+mod progress;
 mod prompt;
 pub mod session;
 pub mod text;

@@ -5,6 +5,7 @@ mod stage;
 
 use millpond_posix::{Caller, NewMode, WriteAt};
 use millpond_stream::{Record, StreamReader};
+use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use stage::Stage;
 use std::io::{BufRead, Read, Seek, Write};
 use std::process::Stdio;
@@ -210,6 +211,40 @@ fn a_signal_asks_for_progress_and_ends_nothing() {
     let mut command = stage.command("zfs send tank@one", false);
     assert!(command.stdout(file.unwrap()).status().unwrap().success());
     assert!(std::fs::read(&path).unwrap() == whole);
+}
+
+/// A send that waits for its reader says what it has sent in its own name, and in a bar on a terminal.
+#[test]
+fn progress_is_in_the_name_and_on_a_terminal() {
+    let stage = filled();
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, vec![]).unwrap().into_string().unwrap();
+    let mut open = std::fs::OpenOptions::new();
+    let shown = open.read(true).write(true).open(name).unwrap();
+    let mut command = stage.command("zfs send -V tank@one", false);
+    let mut child = (command.stdout(Stdio::piped()).stderr(shown))
+        .spawn()
+        .unwrap();
+    drop(command);
+    let mut output = child.stdout.take().unwrap();
+    let own_name = || std::fs::read_to_string(format!("/proc/{}/comm", child.id())).unwrap();
+    while !own_name().starts_with("send ") {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(own_name().contains("% "), "{}", own_name());
+    let mut bar = std::fs::File::from(terminal);
+    let mut seen = vec![];
+    while !String::from_utf8_lossy(&seen).contains("% done") {
+        let mut bytes = [0; 1000];
+        let read = bar.read(&mut bytes).unwrap();
+        seen.extend_from_slice(&bytes[..read]);
+    }
+    assert!(String::from_utf8_lossy(&seen).contains(" sent at "));
+    let mut sent = vec![];
+    output.read_to_end(&mut sent).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(sent == stream(&stage, "zfs send tank@one", false));
 }
 
 /// The output of a command that reads this.

@@ -3,8 +3,8 @@
 use super::Global;
 use super::flag;
 use super::name_text;
-use super::progress::{Done, Progress as Shown, allocated_bytes};
 use super::verdict;
+use crate::progress::{Done, Progress as Shown, allocated_bytes};
 use crate::session::{Ending, Failure, Session};
 use crate::text::number;
 use clap::{Arg, ArgMatches, Command};

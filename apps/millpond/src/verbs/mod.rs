@@ -30,7 +30,6 @@ mod mv;
 mod name_text;
 pub mod plan;
 mod pools;
-mod progress;
 mod rm;
 mod stat;
 mod stream;

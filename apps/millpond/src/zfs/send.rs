@@ -1,7 +1,7 @@
 //! `zfs send`.
 
 use super::lookup::{self, head_of, one};
-use super::send_progress as progress;
+use super::send_progress;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number::{bytes, count};
@@ -45,7 +45,15 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     let refused = |problem| refusal(&stream, &problem);
     let is_parsable = parsed.has("P");
     let shows_plan = parsed.has("v") || is_dry && is_parsable;
-    if shows_plan || is_dry || stream.package.skips_missing {
+    let mut style = send_progress::Style {
+        each_second: parsed.has("v"),
+        in_name: parsed.has("V"),
+        in_bar: !parsed.has("v") && !is_parsable && std::io::stderr().is_terminal(),
+        is_parsable,
+        total_bytes: None,
+    };
+    let needs_total = style.in_name || style.in_bar;
+    if shows_plan || is_dry || needs_total || stream.package.skips_missing {
         let plan = session.service()?.send_plan(&stream).map_err(refused)?;
         for dataset in &plan.skipped {
             let snapshot = stream.name.split('@').next_back().unwrap_or_default();
@@ -61,6 +69,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
                 )?;
             }
         }
+        style.total_bytes = Some(total_bytes(&plan));
         let lines = plan_lines(&stream, &plan, is_parsable);
         match is_dry {
             _ if !shows_plan => {}
@@ -73,11 +82,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     }
     session.out.flush()?;
     let output = std::io::stdout().as_fd().try_clone_to_owned()?;
-    let style = progress::Style {
-        each_second: parsed.has("v"),
-        is_parsable,
-    };
-    let reply = progress::pass_on(session, &stream.name, output, style, |session, output| {
+    let reply = send_progress::pass_on(session, &stream.name, output, style, |session, output| {
         transfer(session, &stream, output)
     })?;
     reply.map_err(refused)?;
@@ -288,10 +293,16 @@ fn refusal(stream: &SendStream, problem: &SendProblem) -> Failure {
     })
 }
 
+/// About how many bytes all streams have.
+fn total_bytes(plan: &SendPlan) -> u64 {
+    let sizes = plan.steps.iter().filter_map(|step| step.bytes);
+    sizes.fold(0, u64::saturating_add)
+}
+
 /// The lines that say what is sent, and how long it will be.
 fn plan_lines(stream: &SendStream, plan: &SendPlan, is_parsable: bool) -> String {
     let mut lines = String::new();
-    let mut total = 0u64;
+    let total = total_bytes(plan);
     let package = &stream.package;
     let is_package = stream.has_between
         || package.is_recursive
@@ -301,7 +312,6 @@ fn plan_lines(stream: &SendStream, plan: &SendPlan, is_parsable: bool) -> String
     for step in &plan.steps {
         let name = &step.name;
         let size = step.bytes.filter(|size| *size > 0);
-        total = total.saturating_add(size.unwrap_or(0));
         let short = |from: &str| from.split('@').next_back().unwrap_or_default().to_owned();
         let from = step.from.as_deref();
         let from = from.map(|from| match (is_package, is_parsable) {

@@ -1,11 +1,14 @@
-//! Passes a stream on, and says how much of it was sent: every second with `zfs send -v`, and whenever `SIGUSR1` asks for it.
+//! Passes a stream on, and says how much of it was sent: every second with `zfs send -v` and `-V`, in a bar on a terminal, and
+//! whenever `SIGUSR1` asks for it.
 
+use crate::progress::{self, Done, Progress};
 use crate::session::{Failure, Session};
 use crate::text::number::bytes;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
-use millpond_env::{Env, thread};
+use millpond_env::sync::{Arc, Condvar, Mutex};
+use millpond_env::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -14,17 +17,26 @@ use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// How much is passed on at once.
 const PIECE_BYTES: usize = 1 << 20;
-const SECOND_NS: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
+/// The name of this process, of which the kernel keeps 15 bytes. Programs that show command lines do not show it.
+const OWN_NAME: &str = "/proc/self/comm";
 
 /// How progress is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
-    /// Every second, not only when it is asked for.
+    /// In lines every second, not only when it is asked for.
     pub each_second: bool,
+    /// In the name of the process every second.
+    pub in_name: bool,
+    /// In a bar on the terminal.
+    pub in_bar: bool,
     pub is_parsable: bool,
+    /// About how many bytes the stream has, if that is known.
+    pub total_bytes: Option<u64>,
 }
 
 /// What the lines say.
@@ -32,7 +44,9 @@ struct Report<'a> {
     name: &'a str,
     zone: TimeZone,
     style: Style,
-    sent: AtomicU64,
+    sent: Arc<AtomicU64>,
+    has_ended: Mutex<bool>,
+    ended: Condvar,
 }
 
 impl Report<'_> {
@@ -46,6 +60,55 @@ impl Report<'_> {
         };
         // A line that cannot be shown does not end the stream.
         let _ = io::stderr().write_all(line.as_bytes());
+    }
+
+    /// Until the stream ends, also while its reader waits.
+    fn tell_each_second(&self) {
+        let mut has_ended = self.has_ended.lock();
+        while !*has_ended {
+            if !self.ended.wait_for(&mut has_ended, SECOND).timed_out() {
+                continue;
+            }
+            if self.style.each_second {
+                self.tell();
+            }
+            if self.style.in_name {
+                let name = name_of(self.sent.load(Ordering::Relaxed), self.style.total_bytes);
+                // Where that is not possible nobody sees it.
+                let _ = std::fs::write(OWN_NAME, name);
+            }
+        }
+    }
+
+    fn end(&self) {
+        *self.has_ended.lock() = true;
+        self.ended.notify_all();
+    }
+
+    fn bar(&self) -> Progress {
+        let style = match self.style.in_bar {
+            true => progress::Style::Bar,
+            false => progress::Style::Hidden,
+        };
+        let (sent, total_bytes) = (Arc::clone(&self.sent), self.style.total_bytes);
+        Progress::start(style, move || Done {
+            bytes: sent.load(Ordering::Relaxed),
+            total_bytes,
+            verb: "sent",
+            ..Done::default()
+        })
+    }
+}
+
+/// The name of a process that has sent so much.
+fn name_of(sent: u64, total_bytes: Option<u64>) -> String {
+    let done = bytes(sent);
+    match total_bytes.filter(|total| *total >= sent && *total > 0) {
+        Some(total) => {
+            let per_cent = u128::from(sent) * 100 / u128::from(total);
+            format!("send {per_cent}% {done}")
+        }
+        None => format!("send {done}"),
     }
 }
 
@@ -68,18 +131,24 @@ pub fn pass_on<R>(
         name,
         zone: session.environment.zone.clone(),
         style,
-        sent: AtomicU64::new(0),
+        sent: Arc::default(),
+        has_ended: Mutex::new(false),
+        ended: Condvar::new(),
     };
+    let mut bar = report.bar();
     // From here on the signal does not end the program any more.
     let mut signals = Signals::new([SIGUSR1])?;
     let asked = signals.handle();
     thread::scope(|scope| {
         let report = &report;
         scope.spawn(move || signals.forever().for_each(|_| report.tell()));
+        scope.spawn(move || report.tell_each_second());
         let passing = scope.spawn(move || copy(File::from(from), File::from(output), report));
         let sent = send(session, to);
         // It ends at the end of the stream, which is when `send` has closed its side.
         let _ = passing.join();
+        bar.finish();
+        report.end();
         asked.close();
         sent
     })
@@ -87,8 +156,6 @@ pub fn pass_on<R>(
 
 /// Copies the stream until one end is closed. The sender then gets an error at its next write.
 fn copy(mut from: File, mut to: File, report: &Report<'_>) {
-    let clock = Env::real().clock;
-    let mut last_ns = clock.monotonic_ns();
     let mut buffer = vec![];
     loop {
         let moved = match buffer.is_empty() {
@@ -109,11 +176,6 @@ fn copy(mut from: File, mut to: File, report: &Report<'_>) {
             Err(Errno::INVAL) if buffer.is_empty() => buffer = vec![0; PIECE_BYTES],
             Err(_) => return,
         }
-        let now_ns = clock.monotonic_ns();
-        if report.style.each_second && now_ns.saturating_sub(last_ns) >= SECOND_NS {
-            last_ns = now_ns;
-            report.tell();
-        }
     }
 }
 
@@ -133,4 +195,22 @@ fn copy_piece(from: &mut File, to: &mut File, buffer: &mut [u8]) -> Result<usize
         }
     }
     Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_processes_have_fifteen_bytes_at_most() {
+        assert_eq!(name_of(1 << 30, Some(4 << 30)), "send 25% 1G");
+        assert_eq!(name_of(1 << 30, None), "send 1G");
+        // The estimate was too small.
+        assert_eq!(name_of(1 << 30, Some(1)), "send 1G");
+        assert_eq!(name_of(0, Some(0)), "send 0B");
+        for sent in [1023 << 20, (123 << 30) + (45 << 20), u64::MAX] {
+            let name = name_of(sent, Some(sent));
+            assert!(name.len() <= 15, "{name}");
+        }
+    }
 }

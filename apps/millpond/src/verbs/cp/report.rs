@@ -1,9 +1,9 @@
 //! Progress and errors of a copy, for a person and as JSON.
 
+use crate::progress::{Done, Progress, Style};
 use crate::text::number;
 use crate::verbs::json::put_name;
 use crate::verbs::name_text::escaped;
-use crate::verbs::progress::{Done, Progress, Style};
 use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_env::sync::{Arc, Mutex};
 use serde_json::{Map, Value, json};

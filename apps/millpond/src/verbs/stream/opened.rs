@@ -2,12 +2,12 @@
 
 use super::IndexOption;
 use super::words::Word;
+use crate::progress::{Done, Progress};
 use crate::session::{Failure, Session};
 use crate::verbs::Global;
 use crate::verbs::global::refused;
 use crate::verbs::name_text::escaped;
 use crate::verbs::pools::Pools;
-use crate::verbs::progress::{Done, Progress};
 use millpond_engine::OpenOptions;
 use millpond_env::sync::Arc;
 use millpond_env::sync::atomic::{AtomicU64, Ordering};
