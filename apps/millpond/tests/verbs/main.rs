@@ -1,6 +1,7 @@
 //! The commands of `millpond`, run as processes on pools that OpenZFS created and recorded.
 
 mod copies;
+mod encrypted_streams;
 mod golden;
 mod host_tree;
 mod into;

@@ -9,14 +9,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-fn stream(words: &[&str]) -> Output {
+pub fn stream(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     command.arg("stream").args(words);
     command.env("TZ", "UTC").env_remove("MILLPOND_SEARCH");
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-fn well(words: &[&str]) -> Vec<u8> {
+pub fn well(words: &[&str]) -> Vec<u8> {
     let output = stream(words);
     assert_eq!(text(&output.stderr), "", "{words:?}");
     assert!(output.status.success(), "{words:?}");
@@ -236,52 +236,6 @@ fn a_package_has_datasets_below_clones_and_volumes() {
     sent.place.well(["zfs", "snapshot", "tank@top"]);
     let top = sent.send("top", &["tank@top"]);
     assert_eq!(well(&["ls", &top]), b"");
-}
-
-#[test]
-fn an_encrypted_stream_needs_its_key() {
-    let place = WorkFolder::new();
-    let image = place.empty_image("a", 128);
-    let key = place.path("key");
-    std::fs::write(&key, "long enough a passphrase").unwrap();
-    let location = format!("keylocation=file://{}", key.display());
-    place.well(["zpool", "create", "tank", &image]);
-    place.well([
-        "zfs",
-        "create",
-        "-o",
-        "encryption=on",
-        "-o",
-        "keyformat=passphrase",
-        "-o",
-        &location,
-        "tank/safe",
-    ]);
-    let option = format!("tank/safe={}", key.display());
-    let note = place.path("note");
-    let content = noise(5, 300 << 10);
-    std::fs::write(&note, &content).unwrap();
-    place.well([
-        "cp",
-        "--key",
-        &option,
-        note.to_str().unwrap(),
-        "tank/safe:/",
-    ]);
-    place.well(["zfs", "snapshot", "tank/safe@s"]);
-    let raw = place.path("raw");
-    let output = place.run(["zfs", "send", "-w", "tank/safe@s"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    std::fs::write(&raw, &output.stdout).unwrap();
-    let address = format!("{}:/note", raw.display());
-    let output = stream(&["cat", &address]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("--key tank/safe=file:///PATH"),
-        "{}",
-        text(&output.stderr)
-    );
-    assert!(well(&["cat", "--key", &option, &address]) == content);
 }
 
 /// Every file below a folder with its content.

@@ -54,6 +54,15 @@ impl View {
         })
     }
 
+    /// The same of a pool that raw streams were received into that were cut ([`KeyRing::of_cut_streams`]).
+    #[must_use]
+    pub fn of_cut_streams(self) -> Self {
+        Self {
+            keys: Arc::new(KeyRing::of_cut_streams()),
+            ..self
+        }
+    }
+
     /// The committed state of a pool that is open for writing.
     pub(crate) fn of_live(inner: Arc<millpond_pool::PoolView>, keys: Arc<KeyRing>) -> Self {
         Self {

@@ -87,6 +87,11 @@ pub struct AppliedStream {
 }
 
 impl AppliedStream {
+    fn is_cut_raw(&self) -> bool {
+        let damage = self.damage.as_ref();
+        damage.is_some_and(|damage| damage.is_raw && damage.missing_from > 0)
+    }
+
     /// The newest snapshot of the dataset that it is about; else of the last one.
     #[must_use]
     pub fn newest(&self) -> Option<&str> {
@@ -178,7 +183,10 @@ impl StoredStreams {
             return Err(left.without_base());
         }
         pool.export()?;
-        let view = view_of(&device, &options.open)?;
+        let mut view = view_of(&device, &options.open)?;
+        if streams.iter().any(AppliedStream::is_cut_raw) {
+            view = view.of_cut_streams();
+        }
         Ok(Self {
             view,
             streams,

@@ -27,6 +27,8 @@ pub struct Damage {
     pub cut: Option<String>,
     /// Objects of that snapshot from this number on are missing; 0 if none can be shown.
     pub missing_from: u64,
+    /// Whether that snapshot is encrypted, and was sent raw.
+    pub is_raw: bool,
 }
 
 /// The stream that was begun and has not ended.
@@ -36,7 +38,7 @@ struct Begun {
     to_guid: u64,
     is_raw: bool,
     endian: Endian,
-    /// All records of the objects below this one were read.
+    /// All records of the objects below this one were read. In a raw stream it is the first object of a block of dnodes.
     whole_below: u64,
 }
 
@@ -124,7 +126,13 @@ impl<R: Read> InputRecords<R> {
             Record::End(_) => self.begun = None,
             record => {
                 if let Some(begun) = &mut self.begun {
-                    begun.whole_below = begun.whole_below.max(whole_before(record));
+                    let whole_below = match (begun.is_raw, record) {
+                        // A block of dnodes is authentic only as a whole.
+                        (true, Record::ObjectRange(range)) => range.first,
+                        (true, _) => 0,
+                        (false, record) => whole_before(record),
+                    };
+                    begun.whole_below = begun.whole_below.max(whole_below);
                 }
             }
         }
@@ -139,15 +147,12 @@ impl<R: Read> InputRecords<R> {
     fn end(&mut self, error: StreamError) -> Result<Option<Taken>, StreamError> {
         self.is_over = true;
         let begun = self.begun.take();
-        let missing_from = begun.as_ref().map_or(0, |begun| match begun.is_raw {
-            // Its codes cover all objects together.
-            true => 0,
-            false => begun.whole_below,
-        });
+        let missing_from = begun.as_ref().map_or(0, |begun| begun.whole_below);
         self.damage = Some(Damage {
             reason: error.to_string(),
             cut: begun.as_ref().map(|begun| begun.name.clone()),
             missing_from,
+            is_raw: begun.as_ref().is_some_and(|begun| begun.is_raw),
         });
         let endian = begun.as_ref().map_or(Endian::Little, |begun| begun.endian);
         let mut add = |record| {

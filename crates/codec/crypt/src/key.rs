@@ -33,6 +33,8 @@ pub struct DatasetKey {
     version: u64,
     /// The HMAC key, the first half of HKDF (which does not depend on the salt), and the master key.
     secret: LockedBytes,
+    /// Whether object sets are read of which objects are missing.
+    pub(crate) reads_cut_object_sets: bool,
 }
 
 impl DatasetKey {
@@ -66,7 +68,16 @@ impl DatasetKey {
             guid,
             version,
             secret,
+            reads_cut_object_sets: false,
         })
+    }
+
+    /// A key for object sets that a raw stream brought, and that lack the objects after the place where it was cut. Their
+    /// portable MAC covers all objects together, so it is not verified. Each block is, and so are the pointers to it.
+    #[must_use]
+    pub fn for_cut_object_sets(mut self) -> Self {
+        self.reads_cut_object_sets = true;
+        self
     }
 
     /// Makes new keys of the present version. `fill` supplies unpredictable bytes.

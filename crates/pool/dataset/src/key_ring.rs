@@ -18,6 +18,8 @@ pub struct KeyRing {
     keys: Mutex<Keys, rank::Leaf>,
     /// The datasets of a pool that is open for changes.
     changing: Weak<Datasets>,
+    /// Whether the object sets lack objects ([`DatasetKey::for_cut_object_sets`]).
+    is_of_cut: bool,
 }
 
 #[derive(Default)]
@@ -47,7 +49,30 @@ impl KeyRing {
         Self {
             keys: Mutex::default(),
             changing: datasets.clone(),
+            is_of_cut: false,
         }
+    }
+
+    /// The keys of a pool whose encrypted object sets come from raw streams that were cut
+    /// ([`DatasetKey::for_cut_object_sets`]). For reading only.
+    #[must_use]
+    pub fn of_cut_streams() -> Self {
+        Self {
+            is_of_cut: true,
+            ..Self::default()
+        }
+    }
+
+    fn unwrapped(
+        &self,
+        found: &FoundKey,
+        wrapping: &WrappingKey,
+    ) -> Result<Arc<DatasetKey>, CryptError> {
+        let key = DatasetKey::unwrap(&found.key, wrapping)?;
+        Ok(Arc::new(match self.is_of_cut {
+            true => key.for_cut_object_sets(),
+            false => key,
+        }))
     }
 
     /// Loads the key of a directory's encryption root: a passphrase, hexadecimal digits or raw bytes, according
@@ -57,14 +82,18 @@ impl KeyRing {
     /// # Errors
     /// [`DatasetError::Key`] if the key is wrong or the directory is not encrypted.
     pub fn load(&self, directory: &Arc<Directory>, user_key: &[u8]) -> Result<bool, DatasetError> {
-        let (root, wrapping, found, key) = Self::check(directory, user_key)?;
+        let (root, wrapping, found) = Self::check(directory, user_key)?;
         match self
             .changing
             .upgrade()
             .filter(|datasets| datasets.pool().is_ok())
         {
             Some(datasets) => datasets.put_loaded_key(&root, wrapping),
-            None => Ok(self.insert_new(root.id(), wrapping, found.object, &key)),
+            None => {
+                let key = self.unwrapped(&found, &wrapping);
+                let key = key.map_err(|error| root.key_error(wrong(root.name(), &error)))?;
+                Ok(self.insert_new(root.id(), wrapping, found.object, &key))
+            }
         }
     }
 
@@ -100,13 +129,13 @@ impl KeyRing {
     fn check(
         directory: &Arc<Directory>,
         user_key: &[u8],
-    ) -> Result<(Arc<Directory>, WrappingKey, FoundKey, Arc<DatasetKey>), DatasetError> {
+    ) -> Result<(Arc<Directory>, WrappingKey, FoundKey), DatasetError> {
         let wrapping = directory.wrapping_key(user_key)?;
         let root = root_of(directory)?;
         let found = root.found_key()?.ok_or_else(|| root.not_encrypted())?;
         // The key is right if it unwraps the root's own key object.
-        let key = root.unlock(&wrapping)?;
-        Ok((root, wrapping, found, key))
+        root.unlock(&wrapping)?;
+        Ok((root, wrapping, found))
     }
 
     /// Whether the key of a directory's encryption root is loaded.
@@ -163,7 +192,7 @@ impl KeyRing {
         let Some(wrapping) = wrapping else {
             return Ok(None);
         };
-        let key = Arc::new(DatasetKey::unwrap(&found.key, &wrapping)?);
+        let key = self.unwrapped(found, &wrapping)?;
         // If it was unloaded meanwhile, it stays unloaded.
         Ok(self.note(found.object, root, &key).then_some(key))
     }
