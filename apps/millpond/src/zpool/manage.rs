@@ -108,11 +108,12 @@ pub fn sync(session: &mut Session, parsed: &Parsed) -> Ending {
         true => known(session)?,
         false => parsed.operands.clone(),
     };
+    let forced = parsed.has("f");
     each(session, &names, |session, name| {
         require(session, name)?;
         let done = session
             .service()?
-            .change(name, &[PoolChange::Sync], &parsed.line);
+            .change(name, &[PoolChange::Sync { forced }], &parsed.line);
         let action = format!("cannot sync '{name}'");
         done.map_err(|failed| failure(Verb::Other, &action, &failed.error))?;
         Ok(())

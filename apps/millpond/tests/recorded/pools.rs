@@ -122,6 +122,26 @@ fn a_sync_is_not_recorded() {
 }
 
 #[test]
+fn a_forced_sync_writes_a_txg_without_changes() {
+    let stage = Stage::new(&["a"], 128);
+    stage.quietly("zpool create -m none tank @a");
+    let committed = || {
+        let pool = stage.served.daemon.pools().writable("tank").unwrap();
+        let view = pool.committed().unwrap();
+        view.inner().uberblock().txg
+    };
+    stage.quietly("zpool sync tank");
+    for line in ["zpool sync -f tank", "zpool sync -f"] {
+        let before = committed();
+        stage.quietly(line);
+        assert!(committed() > before, "{line}");
+    }
+    let before = committed();
+    stage.quietly("zpool sync tank");
+    assert_eq!(committed(), before);
+}
+
+#[test]
 fn a_device_without_its_label_is_shown_by_its_guid() {
     let stage = Stage::new(&["a", "b", "c"], 128);
     stage.quietly("zpool create -m none tank raidz @a @b @c");

@@ -462,6 +462,15 @@ impl Pool {
         Ok(txg)
     }
 
+    /// Like [`Self::sync`], and writes labels and an uberblock even if nothing has changed.
+    ///
+    /// # Errors
+    /// [`PoolError::Suspended`].
+    pub fn sync_forced(&self) -> Result<Txg, PoolError> {
+        self.mark_config_dirty();
+        self.sync()
+    }
+
     pub(crate) fn wait_synced(&self, txg: Txg) -> Result<(), PoolError> {
         self.groups.wait_synced(txg).map_err(|error| {
             // Prefer the reason for the suspension over the bare failure.

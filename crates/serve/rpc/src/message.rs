@@ -84,7 +84,7 @@ mod tests {
         });
         let request = Request::Change {
             pool: "tank".into(),
-            changes: vec![change, PoolChange::Sync],
+            changes: vec![change, PoolChange::Sync { forced: false }],
             command: "zfs snapshot".into(),
         };
         assert_eq!(again(&request), request);

@@ -79,7 +79,10 @@ pub enum PoolChange {
         guid: Option<u64>,
     },
     /// Syncs a txg without other changes.
-    Sync,
+    Sync {
+        /// Whether labels and an uberblock are written even if nothing has changed.
+        forced: bool,
+    },
     /// Leaves a cache file of the pool's own as it is when the pool is exported.
     KeepCacheFile,
     /// Commits no further txg, until the pool is imported again. For tests of intent logs.

@@ -101,7 +101,10 @@ pub(crate) fn apply(
         PoolChange::Reguid { guid } => {
             engine.reguid(guid.map(Guid))?;
         }
-        PoolChange::Sync => pool.sync().map_err(change_error)?,
+        PoolChange::Sync { forced: false } => pool.sync().map_err(change_error)?,
+        PoolChange::Sync { forced: true } => {
+            engine.sync_forced()?;
+        }
         PoolChange::Freeze => engine.freeze()?,
         PoolChange::PruneDedup(amount) => {
             engine.prune_dedup(match *amount {

@@ -146,7 +146,7 @@ pub(crate) fn of_change(change: &PoolChange) -> Needs {
         | PoolChange::SetVdev { .. }
         | PoolChange::Upgrade { .. }
         | PoolChange::Reguid { .. }
-        | PoolChange::Sync
+        | PoolChange::Sync { .. }
         | PoolChange::Freeze
         | PoolChange::KeepCacheFile
         | PoolChange::PruneDedup(_)

@@ -74,7 +74,7 @@ fn pools_mounts_and_empty_commands_are_the_superusers() {
     }
     let refused = [
         change(vec![]),
-        change(vec![PoolChange::Sync]),
+        change(vec![PoolChange::Sync { forced: true }]),
         change(vec![PoolChange::Destroy]),
         Request::Unmount {
             dataset: "t".into(),

@@ -320,7 +320,7 @@ impl ImportedPools {
             && !matches!(
                 change,
                 PoolChange::Dataset(_)
-                    | PoolChange::Sync
+                    | PoolChange::Sync { .. }
                     | PoolChange::Freeze
                     | PoolChange::Abandon
                     | PoolChange::KeepCacheFile
@@ -469,7 +469,7 @@ impl ImportedPools {
             }
             around(Step::After(change), &mut changed).map_err(at(done))?;
         }
-        if changes != [PoolChange::Sync]
+        if !matches!(changes, [PoolChange::Sync { .. }])
             && let Ok(live) = self.writable(pool)
             && live.inner().suspension().is_none()
         {

@@ -233,7 +233,7 @@ impl LocalChanges {
             }
         }
         let noted = match &failure {
-            None if changes != [PoolChange::Sync] => {
+            None if !matches!(changes, [PoolChange::Sync { .. }]) => {
                 live.inner().record_command(&self.history(command))
             }
             _ => Ok(()),
