@@ -263,8 +263,34 @@ pub(crate) struct ReadParams {
     pub(crate) class: IoClass,
     /// The buffer for the first step that has a single read.
     pub(crate) buffer: Vec<u8>,
-    /// A leaf that is not read.
-    pub(crate) without: Option<LeafId>,
+    /// Leaves that are not read.
+    pub(crate) without: LeftOut,
+}
+
+/// Up to three leaves that are not read: RAID-Z has no more parity, and a mirror with more sides is read without three of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LeftOut([Option<LeafId>; 3]);
+
+impl LeftOut {
+    /// Every set of one leaf, then of two, then of three.
+    pub(crate) fn sets(leaves: &[LeafId]) -> impl Iterator<Item = Self> + '_ {
+        let one = |at: usize| leaves.get(at).copied();
+        let count = leaves.len();
+        let singles = (0..count).map(move |a| Self([one(a), None, None]));
+        let pairs = (0..count).flat_map(move |a| (0..a).map(move |b| Self([one(a), one(b), None])));
+        let triples = (0..count).flat_map(move |a| {
+            (0..a).flat_map(move |b| (0..b).map(move |c| Self([one(a), one(b), one(c)])))
+        });
+        singles.chain(pairs).chain(triples)
+    }
+
+    fn contains(self, leaf: LeafId) -> bool {
+        self.0.contains(&Some(leaf))
+    }
+
+    fn is_empty(self) -> bool {
+        self == Self::default()
+    }
 }
 
 impl ReadParams {
@@ -272,20 +298,20 @@ impl ReadParams {
         Self {
             class,
             buffer: Vec::new(),
-            without: None,
+            without: LeftOut::default(),
         }
     }
 }
 
-/// The leaves of a topology but for one.
+/// The leaves of a topology but for some.
 struct Without<'a> {
     topology: &'a Topology,
-    leaf: LeafId,
+    left_out: LeftOut,
 }
 
 impl Health for Without<'_> {
     fn leaf(&self, leaf: LeafId, birth: Txg) -> LeafHealth {
-        match leaf == self.leaf {
+        match self.left_out.contains(leaf) {
             true => LeafHealth::Unreadable,
             false => self.topology.leaf(leaf, birth),
         }
@@ -310,10 +336,13 @@ pub(crate) fn look(
         size_bytes,
         birth,
     };
-    let without = params.without.map(|leaf| Without { topology, leaf });
-    let health: &dyn Health = match &without {
-        Some(without) => without,
-        None => topology,
+    let without = Without {
+        topology,
+        left_out: params.without,
+    };
+    let health: &dyn Health = match params.without.is_empty() {
+        true => topology,
+        false => &without,
     };
     let mut plan = ReadPlan::new(&topology.tree, health, &topology.indirect, range)
         .map_err(|error| CopyTrouble::Other(error.to_string()))?;

@@ -2,7 +2,7 @@
 //!
 //! Page `docs/format/gang-header.md`.
 
-use crate::copies::{CopySearch, CopyTrouble, GANG_DEPTH_MAX};
+use crate::copies::{CopySearch, CopyTrouble, GANG_DEPTH_MAX, LeftOut};
 use crate::damage::PointerValidity;
 use crate::gang_headers::HEADERS_MAX;
 use crate::topology::Topology;
@@ -11,8 +11,8 @@ use millpond_env::mark;
 use millpond_ondisk::{BlockPointer, DecodeError, Dva, GANG_HEADER_BYTES, GangHeader};
 use millpond_vdev::{Blame, LeafId};
 
-/// The most leaves without which a gang block is read, one after the other.
-const LEAVES_MAX: usize = 32;
+/// The most sets of leaves without which a gang block is read, one after the other: all sets of up to three of eight leaves.
+const SETS_MAX: usize = 92;
 
 /// How many more headers may be read for one block.
 ///
@@ -25,8 +25,8 @@ pub(crate) struct HeaderBudget {
     pub(crate) validity: PointerValidity,
     /// While it is not known whether a header is the right one: nothing is repaired or counted.
     pub(crate) trial: Option<Trial>,
-    /// A leaf that is not read.
-    pub(crate) without: Option<LeafId>,
+    /// Leaves that are not read.
+    pub(crate) without: LeftOut,
 }
 
 /// What was met below a header that may be outdated.
@@ -45,11 +45,11 @@ impl HeaderBudget {
             left: sectors.saturating_add(u64::from(GANG_DEPTH_MAX)) * 3,
             validity,
             trial: None,
-            without: None,
+            without: LeftOut::default(),
         }
     }
     /// For a read that repairs and counts nothing.
-    pub(crate) fn trial(pointer: &BlockPointer, without: Option<LeafId>) -> Self {
+    pub(crate) fn trial(pointer: &BlockPointer, without: LeftOut) -> Self {
         Self {
             trial: Some(Trial::default()),
             without,
@@ -144,9 +144,9 @@ impl BlockStore {
         budget.trial = outer;
         if budget.trial.is_none()
             && place.expected.is_none()
-            && let Some(bytes) = self.read_gang_without_one(pointer, dva, address)
+            && let Some(bytes) = self.read_gang_without_some(pointer, dva, address)
         {
-            mark::hit("gang-block-read-without-a-leaf");
+            mark::hit("gang-block-read-without-leaves");
             let place = GangPlace {
                 depth: 0,
                 expected: Some(&bytes),
@@ -168,9 +168,9 @@ impl BlockStore {
         Err(trouble)
     }
 
-    /// Reads a gang block without each leaf of a vdev in turn: it may be the one with older headers, all of which lead to
-    /// something. Nothing is repaired or counted.
-    fn read_gang_without_one(
+    /// Reads a gang block without some leaves of a vdev: they may be those with older headers, all of which lead to something.
+    /// Nothing is repaired or counted.
+    fn read_gang_without_some(
         &self,
         pointer: &BlockPointer,
         dva: Dva,
@@ -179,8 +179,9 @@ impl BlockStore {
         let topology = self.topology();
         let leaves = topology.tree.leaves();
         let leaves = leaves.filter(|(_, node)| node.top == Some(dva.vdev));
-        leaves.take(LEAVES_MAX).find_map(|(leaf, _)| {
-            let mut budget = HeaderBudget::trial(pointer, Some(leaf));
+        let leaves: Vec<LeafId> = leaves.map(|(leaf, _)| leaf).collect();
+        LeftOut::sets(&leaves).take(SETS_MAX).find_map(|left_out| {
+            let mut budget = HeaderBudget::trial(pointer, left_out);
             let place = GangPlace::default();
             self.read_gang(pointer, dva, address, place, &mut budget)
                 .ok()
@@ -194,11 +195,11 @@ impl BlockStore {
         address: BlockAddress,
     ) -> Option<Vec<u8>> {
         pointer.dvas().find_map(|dva| {
-            let mut budget = HeaderBudget::trial(pointer, None);
+            let mut budget = HeaderBudget::trial(pointer, LeftOut::default());
             let place = GangPlace::default();
             let read = self.read_gang(pointer, dva, address, place, &mut budget);
             read.ok()
-                .or_else(|| self.read_gang_without_one(pointer, dva, address))
+                .or_else(|| self.read_gang_without_some(pointer, dva, address))
         })
     }
 

@@ -5,14 +5,14 @@
 //!
 //! Page `docs/format/gang-header.md`.
 
-use crate::copies::{CopyTrouble, ReadParams};
+use crate::copies::{CopyTrouble, LeftOut, ReadParams};
 use crate::gang::{GangPlace, HeaderBudget};
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, Dva, GANG_HEADER_BYTES, GangHeader};
-use millpond_vdev::{LeafId, Resolved};
+use millpond_vdev::Resolved;
 
 /// The most different headers of one block that are looked at.
 pub(crate) const HEADERS_MAX: usize = 8;
@@ -86,12 +86,12 @@ impl BlockStore {
         self.read_header_that(pointer, dva, &mut |_| true)
     }
 
-    /// As [`BlockStore::read_gang_header`], but nothing is repaired or counted, and a leaf may be left out.
+    /// As [`BlockStore::read_gang_header`], but nothing is repaired or counted, and leaves may be left out.
     pub(crate) fn quiet_header(
         &self,
         pointer: &BlockPointer,
         dva: Dva,
-        without: Option<LeafId>,
+        without: LeftOut,
     ) -> Result<FoundHeader, CopyTrouble> {
         let found = self.find_header(&self.topology(), pointer, dva, without, &mut |_| true);
         found.map(|(found, _)| found)
@@ -103,7 +103,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         dva: Dva,
         tried: &[FoundHeader],
-        without: Option<LeafId>,
+        without: LeftOut,
     ) -> Option<FoundHeader> {
         let mut is_other = |header: &GangHeader| tried.iter().all(|tried| !tried.is_same(header));
         let found = self.find_header(&self.topology(), pointer, dva, without, &mut is_other);
@@ -125,7 +125,8 @@ impl BlockStore {
     ) -> Result<FoundHeader, CopyTrouble> {
         let since = self.writing.reuses();
         let topology = self.topology();
-        let (found, resolved) = self.find_header(&topology, pointer, dva, None, accepts)?;
+        let (found, resolved) =
+            self.find_header(&topology, pointer, dva, LeftOut::default(), accepts)?;
         self.count_errors(&topology, &resolved.liars, None);
         self.repair(&topology, &resolved, pointer.physical_birth(), since);
         Ok(found)
@@ -136,7 +137,7 @@ impl BlockStore {
         topology: &Topology,
         pointer: &BlockPointer,
         dva: Dva,
-        without: Option<LeafId>,
+        without: LeftOut,
         accepts: &mut dyn FnMut(&GangHeader) -> bool,
     ) -> Result<(FoundHeader, Resolved), CopyTrouble> {
         let birth = pointer.physical_birth();
@@ -190,7 +191,7 @@ impl BlockStore {
         let mut headers = vec![];
         for dva in pointer.dvas() {
             while headers.len() < HEADERS_MAX
-                && let Some(other) = self.other_header(pointer, dva, &headers, None)
+                && let Some(other) = self.other_header(pointer, dva, &headers, LeftOut::default())
             {
                 headers.push(other);
             }
@@ -203,7 +204,7 @@ impl BlockStore {
             return RightHeader::Unknown;
         };
         let leads_to_block = |found: &FoundHeader| {
-            let mut budget = HeaderBudget::trial(pointer, None);
+            let mut budget = HeaderBudget::trial(pointer, LeftOut::default());
             let joined = self.join_pieces(pointer, &found.header, address, place, &mut budget);
             joined.is_ok()
         };
@@ -245,7 +246,7 @@ impl BlockStore {
         depth: u32,
     ) -> Result<GangHeader, BlockError> {
         let found = [found];
-        let other = self.other_header(pointer, dva, &found, None);
+        let other = self.other_header(pointer, dva, &found, LeftOut::default());
         let [found] = found;
         if other.is_none_or(|other| other.has_pieces_of(&found)) {
             return Ok(found.header);

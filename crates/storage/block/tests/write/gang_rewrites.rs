@@ -1,7 +1,7 @@
 //! A gang block is written twice in one txg, and a leaf loses what the second pass wrote: its headers are outdated, and vouch for
 //! themselves.
 
-use crate::heal::{contents, raw, wanted};
+use crate::heal::{contents, raw, sets, wanted};
 use crate::pool::{Pool, Vdev, address};
 use millpond_block::{BlockWrite, WrittenBlock};
 use millpond_device::Device;
@@ -71,7 +71,7 @@ const SHAPES: [(Vdev, usize, u64, usize); 4] = [
 fn a_block_is_read_below_the_header_that_leads_to_it() {
     let _marks = [
         mark::expect("older-gang-header"),
-        mark::expect("gang-block-read-without-a-leaf"),
+        mark::expect("gang-block-read-without-leaves"),
     ];
     for (vdev, leaves, run, length) in SHAPES {
         for copies in 1..=2 {
@@ -120,6 +120,31 @@ fn an_outdated_header_is_replaced_and_replaces_none() {
                 contents(&twice.pool) == twice.after,
                 "{vdev:?}, leaf {leaf}"
             );
+        }
+    }
+}
+
+/// More leaves than one are outdated, as many as redundancy covers.
+#[test]
+fn several_outdated_leaves_hide_no_block() {
+    for (vdev, leaves, may_lose, run, length) in [
+        (Vdev::Mirror(4), 4, 3, 1024, 64 << 10),
+        (Vdev::Raidz(5, 2), 5, 2, 8 << 10, 64 << 10),
+        (Vdev::Raidz(6, 3), 6, 3, 8 << 10, 32 << 10),
+    ] {
+        for set in (2..=may_lose).flat_map(|lost| sets(leaves, lost)) {
+            let twice = twice(vdev, run, length, 1);
+            let lost = (0..leaves).filter(|leaf| set & 1 << leaf != 0);
+            lost.for_each(|leaf| twice.lose(leaf));
+            let store = twice.pool.reopened();
+            let read = store.read(&twice.written.pointer, address(), None).unwrap();
+            assert!(read.bytes.to_vec() == **twice.content, "{vdev:?}, {set:b}");
+            let blocks = wanted(std::slice::from_ref(&twice.written));
+            let view = twice.pool.reopened().view(Arc::default());
+            view.heal_batch(&blocks, |_, audit| {
+                assert!(audit.unwrap().is_readable, "{vdev:?}, {set:b}");
+            });
+            assert!(contents(&twice.pool) == twice.after, "{vdev:?}, {set:b}");
         }
     }
 }

@@ -31,7 +31,7 @@ fn spoil(pool: &Pool, leaf: usize) {
 }
 
 /// The sets of `lost` of `count` leaves, as bits.
-fn sets(count: usize, lost: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn sets(count: usize, lost: usize) -> impl Iterator<Item = usize> {
     (0..1usize << count).filter(move |set| set.count_ones() as usize == lost)
 }
 
