@@ -253,7 +253,8 @@ Exit status: 0 success, 1 something was missing or could not be read, 2 wrong us
 
 /// Runs a command. The first argument is the program's name.
 pub fn run(session: &mut Session, arguments: &[OsString]) -> io::Result<u8> {
-    let matches = match command().try_get_matches_from(arguments) {
+    let arguments = name_standard_input(arguments);
+    let matches = match command().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         // Requested help is not an error; `use_stderr` distinguishes the two.
         Err(error) if error.use_stderr() => {
@@ -301,10 +302,56 @@ fn octal(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "permissions are octal digits, like 644".to_owned())
 }
 
+/// Standard input with a path, a snapshot or a dataset in it begins with `-`, as options do. It gets its other name.
+fn name_standard_input(arguments: &[OsString]) -> Vec<OsString> {
+    let mut is_of_streams = false;
+    let mut ends_options = false;
+    let named = arguments.iter().map(|argument| {
+        let word = argument.to_string_lossy();
+        is_of_streams |= word == "stream";
+        ends_options |= word == "--";
+        let rest = word
+            .strip_prefix('-')
+            .filter(|rest| rest.starts_with([':', '@', '/']));
+        match rest {
+            Some(rest) if is_of_streams && !ends_options => format!("/dev/stdin{rest}").into(),
+            _ => argument.clone(),
+        }
+    });
+    named.collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn the_options_of_all_verbs_fit_together() {
-        super::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn standard_input_with_a_path_is_no_option() {
+        let named = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let named = name_standard_input(&words);
+            let named = named.iter().map(|word| word.to_string_lossy().into_owned());
+            named.collect::<Vec<String>>().join(" ")
+        };
+        for (line, expected) in [
+            (
+                "millpond stream cat -:/a",
+                "millpond stream cat /dev/stdin:/a",
+            ),
+            (
+                "millpond stream ls -l -/b@c",
+                "millpond stream ls -l /dev/stdin/b@c",
+            ),
+            ("millpond stream cat -- -:/a", "millpond stream cat -- -:/a"),
+            ("millpond stream cat -", "millpond stream cat -"),
+            ("millpond ls -:/a", "millpond ls -:/a"),
+        ] {
+            assert_eq!(named(line), expected);
+        }
     }
 }

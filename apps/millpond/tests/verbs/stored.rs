@@ -114,10 +114,13 @@ fn a_stream_is_read_from_a_pipe() {
     let noise = noise(7, 3 << 20);
     sent.change("noise", &noise, "two");
     let file = sent.send("stream", &["tank/home@two"]);
+    for word in ["-:/noise", "/dev/stdin:/noise"] {
+        let output = piped(&["cat", word], Path::new(&file));
+        assert_eq!(text(&output.stderr), "", "{word}");
+        assert!(output.stdout == noise, "{word}");
+    }
     let output = piped(&["cat", "--", "-:/noise"], Path::new(&file));
     assert_eq!(text(&output.stderr), "");
-    assert!(output.stdout == noise);
-    let output = piped(&["cat", "/dev/stdin:/noise"], Path::new(&file));
     assert!(output.stdout == noise);
     let output = piped(&["info", "-"], Path::new(&file));
     assert!(text(&output.stdout).contains("snapshot   tank/home@two"));
