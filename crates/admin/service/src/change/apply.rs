@@ -101,7 +101,7 @@ pub(crate) fn apply(
         PoolChange::Reguid { guid } => {
             engine.reguid(guid.map(Guid))?;
         }
-        PoolChange::Sync { forced: false } => pool.sync().map_err(change_error)?,
+        PoolChange::Sync { forced: false } => sync(pool).map_err(change_error)?,
         PoolChange::Sync { forced: true } => {
             engine.sync_forced()?;
         }
@@ -558,5 +558,16 @@ pub(crate) fn scan_to_end(pool: &Pool) -> Result<(), ChangeError> {
         || scanner.error_slice(pool.inner()).map_err(failed)?
     {}
     pool.inner().finish_replacements()?;
+    Ok(())
+}
+
+/// Commits what has changed, and then a txg in which what was freed and logged in the first is settled: tables of dedup get
+/// their entries.
+fn sync(pool: &Pool) -> Result<(), millpond_engine::Error> {
+    let before = pool.committed()?.inner().uberblock().txg;
+    pool.sync()?;
+    if pool.committed()?.inner().uberblock().txg > before {
+        pool.inner().sync_forced()?;
+    }
     Ok(())
 }
