@@ -2,7 +2,7 @@
 
 use crate::command::{Command, Run};
 use crate::session::Session;
-use std::io::{self, Write};
+use std::io;
 
 /// The commands of one program.
 pub struct Family {
@@ -47,10 +47,10 @@ impl Family {
         })
     }
 
-    /// Prints the usage of all commands, or of the one that the first word names, and says what is not implemented.
+    /// Prints the usage of the command in the first word, or of all. Commands that are not implemented are marked.
     pub fn describe(&self, session: &mut Session, words: &[String]) -> io::Result<u8> {
         let Some(word) = words.first() else {
-            self.list(&mut session.out)?;
+            session.out.write_all(self.list().as_bytes())?;
             return Ok(0);
         };
         let Some(command) = self.named(word) else {
@@ -66,13 +66,16 @@ impl Family {
         Ok(0)
     }
 
-    /// Writes the usage of all commands, and which of them are not implemented.
-    pub fn list(&self, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(self.listing.as_bytes())?;
+    /// The usage of all commands, and which of them are not implemented.
+    pub fn list(&self) -> String {
         let missing: Vec<&str> = self.unbuilt().collect();
         match missing.is_empty() {
-            true => Ok(()),
-            false => writeln!(out, "\nNot implemented yet: {}", missing.join(", ")),
+            true => self.listing.to_owned(),
+            false => format!(
+                "{}\nNot implemented yet: {}\n",
+                self.listing,
+                missing.join(", ")
+            ),
         }
     }
 

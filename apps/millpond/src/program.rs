@@ -124,7 +124,7 @@ fn run_as(arguments: &[OsString]) -> Result<ExitCode, u8> {
 
 /// If there is no pool in the folders that were given, says what is wrong with these.
 fn tell_problems(folders: &[PathBuf], pools: &dyn OpenService) {
-    let problems = crate::places::problems(folders);
+    let problems = crate::search_paths::problems(folders);
     if problems.is_empty() {
         return;
     }
@@ -139,8 +139,8 @@ fn tell_problems(folders: &[PathBuf], pools: &dyn OpenService) {
 /// Prints the help of everything, or of what the words name.
 fn help(session: &mut Session, words: &[String]) -> io::Result<u8> {
     match words {
-        [first, rest @ ..] if first == "zpool" => crate::zpool::describe(session, rest),
-        [first, rest @ ..] if first == "zfs" => crate::zfs::describe(session, rest),
+        [first, rest @ ..] if first == "zpool" => crate::zpool::FAMILY.describe(session, rest),
+        [first, rest @ ..] if first == "zfs" => crate::zfs::FAMILY.describe(session, rest),
         [first] if first == "daemon" => {
             session.out.write_all(millpond_daemon::HELP.as_bytes())?;
             Ok(0)

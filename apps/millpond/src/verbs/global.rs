@@ -4,8 +4,8 @@ use super::flag;
 use super::imported::{self, Imported, Kept};
 use super::keys::KeyOption;
 use super::pools;
-use crate::places;
 use crate::progress::Style;
+use crate::search_paths;
 use crate::session::Failure;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use millpond_engine::{Error, OpenOptions, PoolCandidate, Rewind, Search, Txg, View, is_in_use};
@@ -292,9 +292,9 @@ impl Global {
         let Error::NoSuchPool { .. } = error else {
             return pools::explained(error);
         };
-        let mut lines = places::problems(&self.search.paths);
+        let mut lines = search_paths::problems(&self.search.paths);
         if let Some(file) = &self.cache_file {
-            lines.extend(places::cache_file_problem(file));
+            lines.extend(search_paths::cache_file_problem(file));
         }
         if self.search.paths.is_empty() && self.cache_file.is_none() {
             return pools::explained(error);

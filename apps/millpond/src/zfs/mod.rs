@@ -68,15 +68,7 @@ pub fn run(session: &mut Session, arguments: &[String]) -> io::Result<u8> {
 
 /// The usage of all commands, and which of them are not implemented. For the manual page.
 pub fn listing() -> String {
-    let mut text = vec![];
-    // Writing to memory cannot fail.
-    let _ = FAMILY.list(&mut text);
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-/// Prints the usage of all commands or of the named one, for `millpond help`.
-pub(crate) fn describe(session: &mut Session, words: &[String]) -> io::Result<u8> {
-    FAMILY.describe(session, words)
+    FAMILY.list()
 }
 
 /// Whether `word` could be the name of a user property.

@@ -3,8 +3,8 @@
 use super::change_text::{self, Verb};
 use super::import_list;
 use crate::command::Parsed;
-use crate::places;
 use crate::program::absolute;
+use crate::search_paths;
 use crate::session::{Ending, Failure, Session};
 use crate::text::date;
 use crate::text::terminal::one_line;
@@ -85,9 +85,9 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 /// Says why nothing can be in the places that the options name. OpenZFS does not.
 fn tell_problems(session: &mut Session, parsed: &Parsed) -> std::io::Result<()> {
     let folders: Vec<PathBuf> = parsed.values("d").map(PathBuf::from).collect();
-    let mut problems = places::problems(&folders);
+    let mut problems = search_paths::problems(&folders);
     let cache_file = parsed.value("c").map(Path::new);
-    problems.extend(cache_file.and_then(places::cache_file_problem));
+    problems.extend(cache_file.and_then(search_paths::cache_file_problem));
     for problem in problems {
         writeln!(session.err, "millpond: {problem}")?;
     }

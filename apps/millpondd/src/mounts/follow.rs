@@ -1,6 +1,6 @@
 //! Applies the effects of dataset changes to mounts: unmounts before a change, and mounts again after it.
 
-use super::places::Place;
+use super::former::FormerMountPoint;
 use super::settings::Settings;
 use super::suspended::SuspendedMount;
 use super::{Mounts, RemovedMount, is_of, is_within};
@@ -25,7 +25,7 @@ pub struct Follow<'a> {
     /// Mounts that were removed for the current change.
     taken: Vec<RemovedMount>,
     /// The mount points of file systems that are not mounted and are to be destroyed.
-    unmounted: Vec<Place>,
+    unmounted: Vec<FormerMountPoint>,
     /// The mount that a rollback gives other files.
     suspended: Option<SuspendedMount>,
     /// How long it may wait for another change of mounts; `None` for as long as that takes.
@@ -259,10 +259,10 @@ impl<'a> Follow<'a> {
         let effect = effect(change, self.pool);
         self.check_unmount(&effect)?;
         self.unmounted = match &effect {
-            Effect::InTheWay(name) => self.mounts.unmounted_places(self.pools, [*name]),
+            Effect::InTheWay(name) => self.mounts.unmounted_mount_points(self.pools, [*name]),
             Effect::AllInTheWay(names) => {
                 let names = names.iter().map(String::as_str);
-                self.mounts.unmounted_places(self.pools, names)
+                self.mounts.unmounted_mount_points(self.pools, names)
             }
             _ => vec![],
         };
@@ -307,8 +307,8 @@ impl<'a> Follow<'a> {
                 }
             }
         }
-        let removed = self.taken.iter().filter_map(Place::of_removed);
-        let places: Vec<Place> = self.unmounted.drain(..).chain(removed).collect();
+        let removed = self.taken.iter().filter_map(FormerMountPoint::of_removed);
+        let former: Vec<FormerMountPoint> = self.unmounted.drain(..).chain(removed).collect();
         let notes = match effect {
             Effect::Nothing | Effect::InTheWay(_) | Effect::AllInTheWay(_) => vec![],
             Effect::Renamed(..) => self.reopen_leaf(),
@@ -353,11 +353,11 @@ impl<'a> Follow<'a> {
             }
         };
         changed.notes.extend(notes);
-        if !places.is_empty()
+        if !former.is_empty()
             && let Some(_changing) = self.alone()
         {
             let is_exported = *change == PoolChange::Export;
-            self.mounts.remove_left(self.pools, &places, is_exported);
+            self.mounts.remove_left(self.pools, &former, is_exported);
         }
     }
 

@@ -1,10 +1,10 @@
 //! The table of mounted file systems: mounts and unmounts single file systems, or all below a dataset.
 
 mod follow;
+mod former;
 mod mounter;
 mod names;
 mod options;
-mod places;
 mod receiving;
 mod remount;
 mod settings;

@@ -1,26 +1,25 @@
-//! Says why nothing is found in the places where pools are looked for.
+//! Says why a search finds no pool in the given files, devices and folders.
 
 use crate::text::errors::words_of;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// What keeps a search in these files, devices and folders from finding a pool, one line for each place that has nothing.
-/// A place that could hold a pool has no line.
-pub fn problems(places: &[PathBuf]) -> Vec<String> {
-    places.iter().filter_map(|place| problem(place)).collect()
+/// One line for each path that cannot lead to a pool, with the reason. Paths that could have none.
+pub fn problems(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().filter_map(|path| problem(path)).collect()
 }
 
-fn problem(place: &Path) -> Option<String> {
-    let shown = place.display();
+fn problem(path: &Path) -> Option<String> {
+    let shown = path.display();
     let said = |error: &std::io::Error| Some(format!("{shown}: {}", words_of(error)));
-    let metadata = match fs::metadata(place) {
+    let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) => return said(&error),
     };
     let kind = metadata.file_type();
     if kind.is_dir() {
-        return match fs::read_dir(place) {
+        return match fs::read_dir(path) {
             Err(error) => said(&error),
             Ok(mut entries) => match entries.next() {
                 None => Some(format!("{shown} is an empty folder")),
@@ -29,11 +28,11 @@ fn problem(place: &Path) -> Option<String> {
         };
     }
     if kind.is_block_device() || kind.is_char_device() {
-        return fs::File::open(place).err().and_then(|error| said(&error));
+        return fs::File::open(path).err().and_then(|error| said(&error));
     }
     match (kind.is_file(), metadata.len()) {
         (true, 0) => Some(format!("{shown} is an empty file")),
-        (true, _) => fs::File::open(place).err().and_then(|error| said(&error)),
+        (true, _) => fs::File::open(path).err().and_then(|error| said(&error)),
         (false, _) => Some(format!("{shown} is no folder, image or device")),
     }
 }
@@ -54,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_without_anything_are_named() {
+    fn paths_without_pools_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         assert_eq!(

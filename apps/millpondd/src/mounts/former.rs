@@ -1,4 +1,4 @@
-//! Directories of mount points that are left when file systems are gone or have moved.
+//! Removes the directories of former mount points, after file systems were destroyed or moved.
 
 use super::settings::Settings;
 use super::{Mounts, RemovedMount};
@@ -6,7 +6,7 @@ use millpond_service::ImportedPools;
 use std::path::PathBuf;
 
 /// The former mount point of a file system.
-pub(super) struct Place {
+pub(super) struct FormerMountPoint {
     /// The file system, under the name that it has after the change.
     dataset: String,
     /// The mount point that its properties had.
@@ -17,7 +17,7 @@ pub(super) struct Place {
     is_from_above: bool,
 }
 
-impl Place {
+impl FormerMountPoint {
     /// That of a mount that was removed. `None` if a request had placed it.
     pub(super) fn of_removed(removed: &RemovedMount) -> Option<Self> {
         removed.at.is_none().then(|| Self {
@@ -41,11 +41,11 @@ impl Place {
 
 impl Mounts {
     /// The mount points of those of these file systems that are not mounted.
-    pub(super) fn unmounted_places<'n>(
+    pub(super) fn unmounted_mount_points<'n>(
         &self,
         pools: &ImportedPools,
         names: impl IntoIterator<Item = &'n str>,
-    ) -> Vec<Place> {
+    ) -> Vec<FormerMountPoint> {
         if self.made.lock().is_empty() {
             return vec![];
         }
@@ -54,29 +54,34 @@ impl Mounts {
         let unmounted = names.filter(|name| !self.is_mounted(name));
         unmounted
             .flat_map(|name| self.read(pools, name, 0).unwrap_or_default())
-            .map(|settings| Place::of_unmounted(&settings))
+            .map(|settings| FormerMountPoint::of_unmounted(&settings))
             .collect()
     }
 
     /// Removes directories that are no mount points any more, if they are empty: those of inherited mount points, as OpenZFS
     /// does, and unless the pool is only exported, those that were created here. The caller holds `changing`.
-    pub(super) fn remove_left(&self, pools: &ImportedPools, places: &[Place], is_exported: bool) {
-        for place in places {
-            let is_made = !is_exported && self.made.lock().contains(&place.path);
+    pub(super) fn remove_left(
+        &self,
+        pools: &ImportedPools,
+        former: &[FormerMountPoint],
+        is_exported: bool,
+    ) {
+        for one in former {
+            let is_made = !is_exported && self.made.lock().contains(&one.path);
             let is_mounted = |path: &PathBuf| {
                 let table = self.table.lock();
                 table.iter().any(|entry| entry.place == *path)
             };
-            if !(is_made || place.is_from_above) || is_mounted(&place.path) {
+            if !(is_made || one.is_from_above) || is_mounted(&one.path) {
                 continue;
             }
             // One that is only not mounted keeps its directory.
-            let now = self.read(pools, &place.dataset, 0).unwrap_or_default();
-            if now.iter().any(|one| one.mountpoint == place.mountpoint) {
+            let now = self.read(pools, &one.dataset, 0).unwrap_or_default();
+            if now.iter().any(|now| now.mountpoint == one.mountpoint) {
                 continue;
             }
-            self.made.lock().remove(&place.path);
-            self.mounter.remove(&place.path);
+            self.made.lock().remove(&one.path);
+            self.mounter.remove(&one.path);
         }
     }
 }
