@@ -1,15 +1,15 @@
 //! Applies one change to an open pool.
 
 use super::attach::attach;
-use super::checks::{open_all, open_to_write, open_tops, take_shared_spares};
+use super::checks::{new_vdevs, open_to_write, take_shared_spares};
 use super::keys::{create_dataset, root_key};
 use super::set::{set, set_in_contents, set_owner_quotas};
 use super::split;
 use crate::change::change_error;
 use crate::info::compatibility::read_sets;
 use millpond_control::{
-    ActivityAction as Action, ChangeError, Changed, DatasetChange, LeafActivity as Activity,
-    NewDevices, Note, PoolChange, PruneAmount, RequestedFeatures, ScrubAction, Value, Values,
+    ActivityAction as Action, ChangeError, Changed, DatasetChange, LeafActivity as Activity, Note,
+    PoolChange, PruneAmount, RequestedFeatures, ScrubAction, Value, Values,
 };
 use millpond_device::Device;
 use millpond_engine::{
@@ -23,7 +23,7 @@ use millpond_ondisk::dsl::keys::master_node;
 use millpond_ondisk::{Guid, ObjectSetKind, PoolVersion};
 use millpond_pool::import::{LeafState, read_labels};
 use millpond_pool::{CopyLimits, PruneBy, RebuildLimits, clear_labels};
-use millpond_pool::{GrowError, Growth, NewVdevOptions, NewVdevs, Offline, ScrubRange};
+use millpond_pool::{GrowError, Growth, Offline, ScrubRange};
 use std::time::Duration;
 
 /// How long a sequential resilver waits for a device that does not answer.
@@ -56,7 +56,7 @@ pub(crate) fn apply(
             let mut devices = devices.clone();
             let shared = take_shared_spares(&mut devices);
             if devices.paths().next().is_some() {
-                let (vdevs, options) = new_vdevs(&devices)?;
+                let (vdevs, options) = new_vdevs(&devices, open_to_write)?;
                 engine.add_vdevs(&vdevs, options, &|_| false)?;
             }
             for spare in &shared {
@@ -446,20 +446,6 @@ fn of_dataset(
         } => datasets.inherit(name, property, *to_received)?,
     }
     Ok(())
-}
-
-/// Opens devices for new vdevs.
-fn new_vdevs(devices: &NewDevices) -> Result<(NewVdevs, NewVdevOptions), ChangeError> {
-    let vdevs = NewVdevs {
-        tops: open_tops(devices, open_to_write)?,
-        spares: open_all(&devices.spares, open_to_write)?,
-        caches: open_all(&devices.caches, open_to_write)?,
-    };
-    let options = NewVdevOptions {
-        ashift: devices.ashift,
-        force: true,
-    };
-    Ok((vdevs, options))
 }
 
 /// The dataset named by `bootfs`; `None` if the value is empty.

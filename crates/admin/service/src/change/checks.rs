@@ -75,21 +75,29 @@ pub(crate) fn check_all(
         Some(name) => around.tops_of(name)?,
         None => vec![],
     };
-    let new = NewVdevs {
-        tops: open_tops(devices, open_to_look)?,
-        spares: open_all(&devices.spares, open_to_look)?,
-        caches: open_all(&devices.caches, open_to_look)?,
-    };
-    // Mixed redundancy and devices in use were judged above.
-    let options = NewVdevOptions {
-        ashift: devices.ashift,
-        force: true,
-    };
+    let (new, options) = new_vdevs(devices, open_to_look)?;
     let none = BTreeSet::new();
     let env = Env::real();
     let built = build_vdevs(&env, &new, options, Txg(0), &existing, &none, &|_| false);
     built.map_err(CreateError::from)?;
     Ok(())
+}
+
+/// Opens devices for new vdevs. Mixed redundancy and devices in use are judged by [`check`].
+pub(crate) fn new_vdevs(
+    devices: &NewDevices,
+    open: fn(&str) -> Result<NewDevice, ChangeError>,
+) -> Result<(NewVdevs, NewVdevOptions), ChangeError> {
+    let vdevs = NewVdevs {
+        tops: open_tops(devices, open)?,
+        spares: open_all(&devices.spares, open)?,
+        caches: open_all(&devices.caches, open)?,
+    };
+    let options = NewVdevOptions {
+        ashift: devices.ashift,
+        force: true,
+    };
+    Ok((vdevs, options))
 }
 
 /// How a device is used, according to its labels. `None` if it is free, or if its pool was destroyed or is

@@ -69,7 +69,7 @@ impl Need {
 /// All permissions that something needs; `None` if only the superuser may do it.
 type Needs = Option<Vec<Need>>;
 
-fn here(dataset: &str, permissions: &[&str]) -> Vec<Need> {
+pub(crate) fn here(dataset: &str, permissions: &[&str]) -> Vec<Need> {
     let needs = permissions.iter();
     needs
         .map(|name| Need::new(dataset, *name, Scope::Here))

@@ -1,6 +1,6 @@
 //! What a user may do who receives a stream or package.
 
-use super::needs::{Need, Scope, needs_of_stream, of_change, of_excluded};
+use super::needs::{Need, Scope, here, needs_of_stream, of_change, of_excluded};
 use crate::imported::ImportedPools;
 use millpond_control::{DatasetChange, PermissionSubject, PoolChange, ReceiveStream, Value};
 use millpond_engine::{PropertyValue, UserChange, UserRights};
@@ -36,18 +36,11 @@ impl ReceivingRights<'_> {
             UserChange::Receive(dataset) => {
                 return Some(needs_of_stream(self.stream, dataset, Scope::HereOrParent));
             }
-            UserChange::Clone(origin) => {
-                return Some(vec![Need::new(origin, "clone", Scope::Here)]);
-            }
-            UserChange::ChangeKey(name) => {
-                return Some(vec![Need::new(name, "change-key", Scope::Here)]);
-            }
+            UserChange::Clone(origin) => return Some(here(origin, &["clone"])),
+            UserChange::ChangeKey(name) => return Some(here(name, &["change-key"])),
             UserChange::Set(name, property, None) => {
-                return Some(
-                    of_excluded(name, property, Scope::Here)?
-                        .into_iter()
-                        .collect(),
-                );
+                let need = of_excluded(name, property, Scope::Here)?;
+                return Some(need.into_iter().collect());
             }
             UserChange::Destroy(name) => DatasetChange::Destroy { name: own(name) },
             UserChange::Rename(from, to) => DatasetChange::Rename {

@@ -1,12 +1,9 @@
 //! Finds copies of a mount, also in other mount namespaces.
 
-use super::users::location;
+use super::users::{DeviceNumber, location};
 use millpond_env::mark;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-/// A device number, major and minor.
-pub(super) type DeviceNumber = (u32, u32);
 
 /// The device number of the file system that is mounted at a path, if its mount has this id. Its server is not asked.
 pub(super) fn device_at(path: &Path, id: Option<u64>) -> Option<DeviceNumber> {

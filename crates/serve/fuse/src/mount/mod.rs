@@ -248,7 +248,7 @@ impl Mount {
     }
 
     /// Waits until the kernel has ended the session, which it does when the last copy of the mount is gone.
-    fn has_ended(&self, device: Option<copies::DeviceNumber>) -> bool {
+    fn has_ended(&self, device: Option<users::DeviceNumber>) -> bool {
         self.connection.wait_for_end(LAST_REQUESTS_OF_COPIES)
             || !device.is_some_and(copies::is_mounted_somewhere)
                 && self.connection.wait_for_end(LAST_REQUESTS)

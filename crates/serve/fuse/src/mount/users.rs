@@ -1,6 +1,5 @@
 //! What keeps a mount in use.
 
-use super::copies::DeviceNumber;
 use super::table::mounted_on;
 use millpond_env::sync::{Arc, Condvar, Mutex};
 use millpond_env::{rank, thread};
@@ -14,6 +13,9 @@ const USERS_MAX: usize = 8;
 /// The most open files and directories of processes that are looked at.
 const LINKS_MAX: usize = 1 << 20;
 const SEARCH_MAX: Duration = Duration::from_secs(2);
+
+/// A device number, major and minor.
+pub(super) type DeviceNumber = (u32, u32);
 
 /// A process that keeps a mount in use.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
