@@ -89,4 +89,11 @@ fn a_received_dataset_gets_the_keys_that_are_asked_for() {
         newest.contains(" datasets whole; locked: back/") && !newest.contains("damaged"),
         "{listed}"
     );
+    for line in listed.lines() {
+        let damaged = line.split_once("damaged: ").map_or("", |(_, rest)| rest);
+        let damaged = damaged.split(';').next().unwrap();
+        for name in ["back/all", "back/ne "] {
+            assert!(!damaged.contains(name), "{listed}");
+        }
+    }
 }
