@@ -180,7 +180,7 @@ fn show(
         next_ns = now_ns + every_ns;
         drop(over);
         let (done, elapsed_ns) = (look(), now_ns - begin_ns);
-        // Where standard error is closed, nobody reads it.
+        // Standard error may be closed. The work continues then.
         match style {
             Style::Bar => {
                 bar.set_position(done.bytes);

@@ -97,7 +97,7 @@ impl Imported {
         let daemon = self.daemon;
         let waiting = thread::spawn("keep-state", move || {
             let reply = daemon.transfer(&request, theirs.into(), &|| false);
-            // Nobody listens once the txg has come.
+            // The receiver is gone after the txg was read.
             let _ = answer.send(reply.map(|_| ()));
         });
         waiting.map_err(|error| other(&error))?;

@@ -74,7 +74,7 @@ impl Report<'_> {
             }
             if self.style.in_name {
                 let name = name_of(self.sent.load(Ordering::Relaxed), self.style.total_bytes);
-                // Where that is not possible nobody sees it.
+                // Without /proc the stream is sent all the same.
                 let _ = std::fs::write(OWN_NAME, name);
             }
         }

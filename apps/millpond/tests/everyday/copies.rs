@@ -13,7 +13,7 @@ fn a_volume_or_file_system_needs_no_colon() {
     stage.file("content", &noise(1, 8 << 20));
     let quietly = |line: &str| assert_eq!(stage.run_alone(line), (String::new(), 0), "{line}");
     quietly("millpond cp @content tank/vol");
-    // What is not on the host is in a pool.
+    // A name that the host has not is looked for in a pool.
     quietly("millpond cp tank/vol @out");
     let bytes = |name: &str| std::fs::read(stage.image(name)).unwrap();
     assert!(bytes("out") == bytes("content"));

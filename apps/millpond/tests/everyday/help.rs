@@ -1,4 +1,4 @@
-//! Help, versions, and what is not implemented.
+//! Help and versions, and how commands that are not implemented are marked.
 
 use crate::stage::Stage;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Words for what is not there, is empty, or is too small.
+//! Messages about missing, empty and too small files and folders.
 
 use crate::stage::Stage;
 

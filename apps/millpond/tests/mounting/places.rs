@@ -21,7 +21,7 @@ fn folders_of_mount_points_go_with_their_file_systems() {
     stage.done("zfs set mountpoint=HERE/mnt/moved tank/z");
     assert_eq!(listed("mnt/tank"), none);
     assert_eq!(listed("mnt"), ["moved", "own", "tank"]);
-    // What is only unmounted keeps its folder, and what is not empty, or was there before, stays.
+    // The folder stays if its file system is only unmounted, if it is not empty, or if it was there before.
     stage.done("zfs unmount tank/z");
     assert_eq!(listed("mnt"), ["moved", "own", "tank"]);
     stage.done("zfs set canmount=off tank/z/b tank/z && zfs set canmount=on tank/z tank/z/b");

@@ -267,7 +267,7 @@ pub(crate) struct ReadParams {
     pub(crate) without: LeftOut,
 }
 
-/// Up to three leaves that are not read: RAID-Z has no more parity, and a mirror with more sides is read without three of them.
+/// Up to three leaves that are not read. RAID-Z has at most three parity columns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LeftOut([Option<LeafId>; 3]);
 

@@ -112,7 +112,8 @@ impl Run<'_> {
         described.is_some_and(|described| described.properties.is_some()) && !is_excluded
     }
 
-    /// Turns off what makes files of other users dangerous, where the user may not set it. Done before the stream is applied: a mount then knows it.
+    /// Turns off the dangerous properties that the user may not set. This comes before the stream is applied, so that a mount
+    /// knows it.
     pub(super) fn turn_off(&self, begin: &Begin, target: &Target) -> Result<(), DatasetError> {
         let Some(user) = &self.request.user else {
             return Ok(());
