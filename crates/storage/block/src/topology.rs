@@ -439,7 +439,8 @@ impl Topology {
         Ok((read, counters))
     }
 
-    /// Counts an error that the plan of a block found on a leaf.
+    /// Counts an error that the plan of a block found on a leaf. Wrong bytes in the space of a distributed spare are
+    /// counted to the spare: its rebuild put them there, and the device returned what it was given.
     pub(crate) fn count(&self, blame: &Blame, address: Option<BlockAddress>) {
         let kind = match blame.reason {
             BlameReason::Checksum => RequestErrorKind::Checksum,
@@ -447,10 +448,11 @@ impl Topology {
             BlameReason::Io(_) => RequestErrorKind::Read,
         };
         let range = (blame.offset_bytes, blame.length_bytes);
-        self.count_error(blame.leaf, kind, range, address);
+        let counted = counted(kind, blame.leaf, blame.spare);
+        self.count_error(counted, kind, range, address);
     }
 
-    /// Counts the error that the audit of a block found on a leaf.
+    /// Counts the error that the audit of a block found on a leaf, as [`Topology::count`] does.
     pub(crate) fn count_finding(&self, finding: &AuditFinding, address: BlockAddress) {
         let kind = match finding.verdict {
             Verdict::Wrong => RequestErrorKind::Checksum,
@@ -458,7 +460,8 @@ impl Topology {
             _ => return,
         };
         let range = (finding.offset_bytes, finding.length_bytes);
-        self.count_error(finding.leaf, kind, range, Some(address));
+        let counted = counted(kind, finding.leaf, finding.spare);
+        self.count_error(counted, kind, range, Some(address));
     }
 
     /// Counts a read that failed, of no block in particular.
@@ -576,5 +579,13 @@ fn fault(error: &DeviceError) -> LeafFault {
     match error {
         DeviceError::OutOfRange { .. } => LeafFault::OutOfRange,
         _ => LeafFault::Io,
+    }
+}
+
+/// The leaf that an error is counted to.
+fn counted(kind: RequestErrorKind, leaf: LeafId, spare: Option<LeafId>) -> LeafId {
+    match kind {
+        RequestErrorKind::Checksum => spare.unwrap_or(leaf),
+        RequestErrorKind::Read | RequestErrorKind::Write => leaf,
     }
 }

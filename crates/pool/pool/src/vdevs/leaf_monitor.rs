@@ -370,9 +370,10 @@ impl Pool {
     fn suspects(&self, topology: &Topology) -> Vec<Suspect> {
         let now_ns = self.env.clock.monotonic_ns();
         let mut watch = self.leaf_watch.lock();
-        let leaves = topology.tree.leaves();
         let mut suspects = vec![];
-        for (leaf, node) in leaves.filter(|(_, node)| node.is_device()) {
+        for (leaf, node) in topology.tree.leaves() {
+            // A distributed spare is no device: nothing would be gained if another spare took its place.
+            let is_device = node.is_device();
             let guid = node.config.guid;
             let thresholds = watch.of(&topology.tree, node);
             let watched = watch.leaves.entry(guid).or_default();
@@ -383,7 +384,7 @@ impl Pool {
                 continue;
             }
             let mut is_often = |rate: fn(&mut Watched) -> &mut ErrorRate, errors, threshold| {
-                errors > 0 && rate(watched).add(now_ns, errors, threshold)
+                errors > 0 && rate(watched).add(now_ns, errors, threshold) && is_device
             };
             let has_failed_often = is_often(|all| &mut all.io, new.io, thresholds.io);
             let is_wrong = is_often(|all| &mut all.checksum, new.checksum, thresholds.checksum);

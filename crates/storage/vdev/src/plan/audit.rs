@@ -42,6 +42,8 @@ pub enum Verdict {
 pub struct AuditFinding {
     /// The leaf.
     pub leaf: LeafId,
+    /// The distributed spare whose space the bytes are in, the outermost if there are several.
+    pub spare: Option<LeafId>,
     /// First byte on the device, including labels.
     pub offset_bytes: u64,
     /// Length in bytes.
@@ -297,6 +299,7 @@ fn judge(row: &Row, cell: &Cell, copy: &Copy, role: Role, truth: Option<&[u8]>) 
     };
     AuditFinding {
         leaf: copy.source.leaf,
+        spare: copy.source.spares.first().copied(),
         offset_bytes: copy.source.offset_bytes,
         length_bytes: u64::try_from(cell.length).unwrap_or(u64::MAX),
         role,
@@ -310,7 +313,7 @@ fn merge(mut found: Vec<AuditFinding>) -> Vec<AuditFinding> {
     let mut merged: Vec<AuditFinding> = Vec::with_capacity(found.len());
     for finding in found {
         if let Some(last) = merged.last_mut() {
-            let is_next = last.leaf == finding.leaf
+            let is_next = (last.leaf, last.spare) == (finding.leaf, finding.spare)
                 && (last.role, last.verdict, last.is_stale)
                     == (finding.role, finding.verdict, finding.is_stale)
                 && last.offset_bytes.checked_add(last.length_bytes) == Some(finding.offset_bytes);

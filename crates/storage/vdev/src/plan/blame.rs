@@ -123,6 +123,7 @@ pub(super) fn failure(cells: &Cells, tried: u64, had_candidate: bool) -> Failure
 fn blame_of(cell: &Cell, source: &super::Source, reason: BlameReason) -> Blame {
     Blame {
         leaf: source.leaf,
+        spare: source.spares.first().copied(),
         offset_bytes: source.offset_bytes,
         length_bytes: u64::try_from(cell.length).unwrap_or(u64::MAX),
         reason,
@@ -135,7 +136,7 @@ fn merge_blames(mut blames: Vec<Blame>) -> Vec<Blame> {
     let mut merged: Vec<Blame> = Vec::with_capacity(blames.len());
     for blame in blames {
         if let Some(last) = merged.last_mut() {
-            let is_next = last.leaf == blame.leaf
+            let is_next = (last.leaf, last.spare) == (blame.leaf, blame.spare)
                 && last.reason == blame.reason
                 && last.offset_bytes.checked_add(last.length_bytes) == Some(blame.offset_bytes);
             if is_next {

@@ -143,6 +143,8 @@ pub enum BlameReason {
 pub struct Blame {
     /// The leaf.
     pub leaf: LeafId,
+    /// The distributed spare whose space the bytes are in, the outermost if there are several.
+    pub spare: Option<LeafId>,
     /// First byte on the device, including labels.
     pub offset_bytes: u64,
     /// Length in bytes.

@@ -322,6 +322,7 @@ fn a_corrupt_mirror_side_is_repaired_from_the_good_one() {
     assert_eq!(resolved.data, twin.data);
     let blame = Blame {
         leaf: LeafId(0),
+        spare: None,
         offset_bytes: (4 << 20) + 5 * 4096,
         length_bytes: 8192,
         reason: BlameReason::Checksum,
