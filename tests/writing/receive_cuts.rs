@@ -144,7 +144,8 @@ pub(crate) fn cuts_of_receive(
     let cuts = if is_all() { journal } else { cuts };
     let step = (journal / cuts).max(1);
     let (mut judged, mut seen) = (0, [0, 0]);
-    for (round, count) in (0..=journal).step_by(step).enumerate() {
+    let counts = (0..journal).step_by(step).chain([journal]);
+    for (round, count) in counts.enumerate() {
         let variants = variants(seed, round, count);
         let variant = &variants[round % 5];
         let what = format!("seed {seed}: after {count} of {journal} requests, {variant:?}");

@@ -14,6 +14,10 @@ pub(super) const LANES: usize = 4;
 /// with others again, even if it still has space.
 const MAGNITUDES_USED_UP: u32 = 4;
 const NOBODY: u64 = u64::MAX;
+/// How many further copies of a block a vdev may hold.
+const FURTHER_COPIES: usize = 2;
+/// How many metaslabs of a vdev are being filled at most.
+pub(super) const ACTIVE_MAX: usize = LANES + FURTHER_COPIES;
 
 /// A subset of a vdev's metaslabs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,12 +28,21 @@ pub(super) enum Part {
     EmbeddedLog,
 }
 
-/// A lane and the metaslab that it currently fills.
+/// A lane, or the further copies of all lanes, and the metaslab that it currently fills.
 #[derive(Debug)]
 struct Lane {
     active: AtomicU64,
     /// log2 of the metaslab's largest piece when it was chosen.
     magnitude: AtomicU64,
+}
+
+impl Lane {
+    const fn new() -> Self {
+        Self {
+            active: AtomicU64::new(NOBODY),
+            magnitude: AtomicU64::new(0),
+        }
+    }
 }
 
 /// A top-level vdev.
@@ -42,6 +55,8 @@ pub(super) struct VdevAllocator {
     /// Allocated or deferred bytes; shared with the value that replaces this one when settings change.
     pub(super) allocated: Arc<AtomicU64>,
     lanes: Arc<[Lane; LANES]>,
+    /// For the second copies of blocks on this vdev, and for the third.
+    further: Arc<[Lane; FURTHER_COPIES]>,
 }
 
 impl VdevAllocator {
@@ -62,14 +77,8 @@ impl VdevAllocator {
                 .map(|metaslab| metaslab.place.size_bytes())
                 .fold(0, u64::saturating_add),
             allocated: Arc::new(AtomicU64::new(allocated)),
-            lanes: Arc::new(
-                [const {
-                    Lane {
-                        active: AtomicU64::new(NOBODY),
-                        magnitude: AtomicU64::new(0),
-                    }
-                }; LANES],
-            ),
+            lanes: Arc::new([const { Lane::new() }; LANES]),
+            further: Arc::new([const { Lane::new() }; FURTHER_COPIES]),
             metaslabs,
         }
     }
@@ -82,6 +91,7 @@ impl VdevAllocator {
             space_bytes: self.space_bytes,
             allocated: self.allocated.clone(),
             lanes: self.lanes.clone(),
+            further: self.further.clone(),
         }
     }
     /// The same vdev with more metaslabs: those of `all` that it lacks.
@@ -123,10 +133,11 @@ impl VdevAllocator {
     pub(super) fn is_usable(&self, txg: Txg) -> bool {
         self.space.is_allocating && self.space.usable_from <= txg && !self.metaslabs.is_empty()
     }
-    /// The metaslabs that lanes currently fill.
-    pub(super) fn active(&self) -> [u64; LANES] {
-        let mut active = [NOBODY; LANES];
-        for (slot, lane) in active.iter_mut().zip(self.lanes.iter()) {
+    /// The metaslabs that are being filled.
+    pub(super) fn active(&self) -> [u64; ACTIVE_MAX] {
+        let mut active = [NOBODY; ACTIVE_MAX];
+        let lanes = self.lanes.iter().chain(self.further.iter());
+        for (slot, lane) in active.iter_mut().zip(lanes) {
             *slot = lane.active.load(Ordering::Relaxed);
         }
         active
@@ -157,7 +168,10 @@ impl VdevAllocator {
         asize_bytes: u64,
         avoid: &[MetaslabId],
     ) -> Option<(&MetaslabAllocator, u64)> {
-        let lane = self.lanes.get(want.lane.checked_rem(LANES)?)?;
+        let lane = match avoid.len().checked_sub(1) {
+            None => self.lanes.get(want.lane.checked_rem(LANES)?)?,
+            Some(copy) => self.further.get(copy.min(FURTHER_COPIES - 1))?,
+        };
         let fits = |metaslab: &Arc<MetaslabAllocator>| {
             metaslab.largest_bytes() >= asize_bytes && !avoid.contains(&metaslab.place.id)
         };
@@ -190,7 +204,7 @@ impl VdevAllocator {
         let fitting = || self.of(want.part).filter(|(_, metaslab)| fits(metaslab));
         let take = |metaslab| {
             let offset = self.allocate_in(metaslab, want, asize_bytes)?;
-            if want.part == Part::Ordinary && avoid.is_empty() {
+            if want.part == Part::Ordinary {
                 let left = magnitude(metaslab.largest_bytes());
                 lane.magnitude.store(u64::from(left), Ordering::Relaxed);
                 lane.active
@@ -198,8 +212,8 @@ impl VdevAllocator {
             }
             Some((metaslab.as_ref(), offset))
         };
-        // Almost always the first choice has the space, and further copies of blocks come here: with thousands of
-        // metaslabs, sorting them each time costs more than writing the block.
+        // Almost always the first choice has the space. With thousands of metaslabs, sorting them costs more than writing the
+        // block.
         let (first, metaslab) = fitting().min_by_key(&rank)?;
         if let Some(found) = take(metaslab) {
             return Some(found);

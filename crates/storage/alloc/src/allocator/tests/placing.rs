@@ -319,7 +319,11 @@ fn metaslabs_not_in_use_are_unloaded_when_memory_is_short() {
             for _ in 0..4 {
                 world.sync();
             }
-            assert!(loaded(&world) <= vdev::LANES, "{} loaded", loaded(&world));
+            assert!(
+                loaded(&world) <= vdev::ACTIVE_MAX,
+                "{} loaded",
+                loaded(&world)
+            );
         }
     }
 }
