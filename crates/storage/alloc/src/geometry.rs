@@ -192,14 +192,18 @@ impl VdevGeometry {
         let inside = metaslab.range.start <= range.start && range.end <= metaslab.range.end;
         (inside && !range.is_empty()).then_some(metaslab)
     }
+    /// The end of the last metaslab, in bytes of the vdev's allocatable space.
+    #[must_use]
+    pub fn end_bytes(&self) -> u64 {
+        self.metaslab_count()
+            .checked_shl(u32::from(self.metaslab_shift))
+            .unwrap_or(0)
+    }
     /// The total size of all metaslabs in bytes: the vdev's raw space, as in `zpool list -v`.
     #[must_use]
     pub fn space_bytes(&self) -> u64 {
         match self.group_bytes {
-            None => self
-                .metaslab_count()
-                .checked_shl(u32::from(self.metaslab_shift))
-                .unwrap_or(0),
+            None => self.end_bytes(),
             // No group is larger than a metaslab, so each metaslab loses less than two groups. Summing over
             // a few thousand metaslabs is cheap. A malicious configuration may claim more, but has no
             // metaslab array to match.

@@ -22,6 +22,17 @@ pub struct SpaceMapWriter {
 }
 
 impl SpaceMapWriter {
+    /// The end of the offsets that entries can hold, in units.
+    ///
+    /// `two_words` permits two-word entries (feature `com.delphix:spacemap_v2`).
+    #[must_use]
+    pub const fn offsets_end(two_words: bool) -> u64 {
+        match two_words {
+            true => TWO_WORD_OFFSET_END,
+            false => ONE_WORD_OFFSET_END,
+        }
+    }
+
     /// Starts at `start_bytes` (the length in the header) of an object with data blocks of `block_bytes`.
     ///
     /// `two_words` permits two-word entries (feature `com.delphix:spacemap_v2`).

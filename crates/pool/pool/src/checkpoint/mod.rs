@@ -14,7 +14,8 @@ pub(crate) use rewind::rewound_uberblock;
 
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
-use crate::space::vdev_map::VdevMap;
+use crate::space::maps::SPACE_MAP_V2;
+use crate::space::vdev_map::{VdevMap, holds_all_offsets};
 use crate::sync::context::SyncContext;
 use crate::{OpenError, PoolError, PoolView};
 use millpond_alloc::{AllocError, MetaslabId, RangeSet};
@@ -46,6 +47,11 @@ pub enum CheckpointRefusal {
     /// A RAID-Z vdev is being expanded.
     #[error("raidz expansion in progress")]
     Expanding,
+    /// Space maps of a whole vdev cannot hold all offsets of one of the vdevs.
+    #[error(
+        "a device is larger than its space maps can describe: enable feature@spacemap_v2 first"
+    )]
+    TooLarge,
     /// The feature is not enabled, or vdevs have no place to note the map.
     #[error("operation not supported on this type of pool")]
     Unsupported,
@@ -213,6 +219,13 @@ impl SyncContext<'_> {
         let has_places = vdevs.keys().all(|vdev| pool.top_zap(*vdev).is_some());
         if !self.feature_is_enabled(FEATURE) || !has_places {
             return Ok(Err(CheckpointRefusal::Unsupported));
+        }
+        let has_two_words = self.feature_count(SPACE_MAP_V2) > 0;
+        if !vdevs
+            .values()
+            .all(|vdev| holds_all_offsets(vdev, has_two_words))
+        {
+            return Ok(Err(CheckpointRefusal::TooLarge));
         }
         let last = pool.uberblock();
         let kept = Uberblock {

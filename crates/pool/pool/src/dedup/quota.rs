@@ -31,22 +31,36 @@ impl DedupTables {
         let waiting_bytes = waiting
             .fold(0, u64::saturating_add)
             .saturating_mul(KEY_BYTES);
-        let room_bytes = match quota.unwrap_or(AUTO) {
-            0 => None,
-            AUTO => vdevs_room_bytes(&ctx.pool.allocator.usage())
-                .map(|room| room.saturating_sub(waiting_bytes)),
+        let (limit, used) = match quota.unwrap_or(AUTO) {
+            0 => return Ok(None),
+            AUTO => {
+                let Some(vdevs) = table_vdevs(&ctx.pool.allocator.usage()) else {
+                    return Ok(None);
+                };
+                // What found no space there is on the normal vdevs.
+                let tables = self
+                    .stored_bytes(ctx)?
+                    .saturating_add(self.logged_bytes(ctx)?);
+                let used = vdevs.allocated_bytes.max(tables);
+                (vdevs.limit_bytes, used.saturating_add(waiting_bytes))
+            }
             quota => {
-                let tables = self.tables.values();
-                let classes = tables.flat_map(|table| &table.classes);
-                let stored = disk_bytes(ctx, classes.filter_map(|class| class.object))?;
-                let tables = self.tables.values();
-                let logs = tables.filter_map(|table| table.fast.as_ref()?.logs.as_ref());
-                let logged = disk_bytes(ctx, logs.flat_map(super::log::Logs::objects))?;
-                let used = stored.saturating_add(logged.max(waiting_bytes));
-                Some(quota.saturating_sub(used))
+                let logged = self.logged_bytes(ctx)?.max(waiting_bytes);
+                (quota, self.stored_bytes(ctx)?.saturating_add(logged))
             }
         };
-        Ok(room_bytes.map(|room| room.div_ceil(KEY_BYTES)))
+        Ok(Some(limit.saturating_sub(used).div_ceil(KEY_BYTES)))
+    }
+
+    fn stored_bytes(&self, ctx: &SyncContext<'_>) -> Result<u64, PoolError> {
+        let classes = self.tables.values().flat_map(|table| &table.classes);
+        disk_bytes(ctx, classes.filter_map(|class| class.object))
+    }
+
+    fn logged_bytes(&self, ctx: &SyncContext<'_>) -> Result<u64, PoolError> {
+        let tables = self.tables.values();
+        let logs = tables.filter_map(|table| table.fast.as_ref()?.logs.as_ref());
+        disk_bytes(ctx, logs.flat_map(super::log::Logs::objects))
     }
 }
 
@@ -63,16 +77,21 @@ fn disk_bytes(
     Ok(bytes)
 }
 
-/// The bytes that may still be used on the vdevs that tables are placed on. `None` for normal vdevs, which have no limit.
-fn vdevs_room_bytes(usage: &PoolUsage) -> Option<u64> {
+/// The vdevs that tables are placed on.
+struct TableVdevs {
+    limit_bytes: u64,
+    allocated_bytes: u64,
+}
+
+/// `None` for normal vdevs, which have no limit.
+fn table_vdevs(usage: &PoolUsage) -> Option<TableVdevs> {
     let classes = [AllocationClass::Dedup, AllocationClass::Special];
     let class = classes.map(|class| usage.class(class));
     let class = class.iter().find(|class| class.space_bytes > 0)?;
     let by_percent = class.space_bytes / 100 * FULL_PERCENT;
     let by_bytes = class.space_bytes.saturating_sub(FREE_BYTES);
-    Some(
-        by_percent
-            .max(by_bytes)
-            .saturating_sub(class.allocated_bytes),
-    )
+    Some(TableVdevs {
+        limit_bytes: by_percent.max(by_bytes),
+        allocated_bytes: class.allocated_bytes,
+    })
 }

@@ -3,6 +3,8 @@
 use super::DEVICE_REMOVAL;
 use super::objects::MappingObjects;
 use crate::pool::Pool;
+use crate::space::maps::SPACE_MAP_V2;
+use crate::space::vdev_map::holds_all_offsets;
 use crate::vdevs::attach::is_resilvering;
 use crate::vdevs::rearrange::{leaves_of, path_to};
 use crate::vdevs::remove::RemoveError;
@@ -55,6 +57,11 @@ pub(super) fn removable(pool: &Pool, view: &PoolView, top: Guid) -> Result<Remov
         Some(other) if other == vdev => return Err(RemoveError::AlreadyRemoving),
         Some(_) => return Err(RemoveError::InUse),
         None => {}
+    }
+    let has_two_words = view.features().is_active(SPACE_MAP_V2);
+    let geometry = pool.maps.geometries().get(&vdev).copied();
+    if geometry.is_some_and(|vdev| !holds_all_offsets(&vdev, has_two_words)) {
+        return Err(RemoveError::TooLarge);
     }
     check_space(pool, view, vdev)?;
     check_devices(pool, &root)?;

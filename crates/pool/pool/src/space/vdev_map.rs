@@ -8,7 +8,7 @@ use crate::space::maps::{MapWriter, SPACE_MAP_V2};
 use crate::space::store::{open_map, vdev_zap_object};
 use crate::sync::context::SyncContext;
 use crate::{PoolError, PoolView};
-use millpond_alloc::{AllocError, MetaslabId};
+use millpond_alloc::{AllocError, MetaslabId, VdevGeometry};
 use millpond_object::Object;
 use millpond_ondisk::space_map::SpaceMapWriter;
 use millpond_ondisk::{Endian, ObjectId, SpaceAction, SpaceMapPhys, VdevId};
@@ -23,6 +23,12 @@ pub(crate) struct VdevMap {
     pub(crate) object: ObjectId,
     pub(crate) length_bytes: u64,
     pub(crate) allocated_bytes: i64,
+}
+
+/// Whether maps of a vdev as a whole can hold all of its offsets. Without `spacemap_v2` they end at 2^47 sectors, 64 PiB
+/// with sectors of 512 bytes; the maps of its metaslabs hold more, because their offsets begin with the metaslab.
+pub(crate) fn holds_all_offsets(vdev: &VdevGeometry, has_two_words: bool) -> bool {
+    vdev.end_bytes() >> vdev.ashift().0 <= SpaceMapWriter::offsets_end(has_two_words)
 }
 
 impl VdevMap {
@@ -126,4 +132,26 @@ pub(crate) fn top_zap(ctx: &SyncContext<'_>, vdev: VdevId) -> Result<ObjectId, P
     ctx.pool.top_zap(vdev).ok_or_else(|| PoolError::NoEntry {
         key: "com.delphix:vdev_zap_top".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_ondisk::Ashift;
+
+    #[test]
+    fn vdevs_beyond_64_pib_need_entries_of_two_words() {
+        let vdev = |pebibytes: u64, ashift: u8| {
+            let bytes = pebibytes << 50;
+            VdevGeometry::new(VdevId(0), bytes, Ashift(ashift), 39, None).unwrap()
+        };
+        for has_two_words in [false, true] {
+            assert!(holds_all_offsets(&vdev(64, 9), has_two_words));
+            assert_eq!(
+                holds_all_offsets(&vdev(65, 9), has_two_words),
+                has_two_words
+            );
+            assert!(holds_all_offsets(&vdev(65, 12), has_two_words));
+        }
+    }
 }

@@ -36,6 +36,11 @@ pub enum RemoveError {
     /// The pool has a RAID-Z or dRAID vdev, or sectors of different sizes.
     #[error("invalid config; all top-level vdevs must have the same sector size and not be raidz.")]
     Layout,
+    /// Space maps of a whole vdev cannot hold all of its offsets.
+    #[error(
+        "the device is larger than its space maps can describe: enable feature@spacemap_v2 first"
+    )]
+    TooLarge,
     /// The vdev is being removed already.
     #[error("removal for this vdev is already in progress.")]
     AlreadyRemoving,
