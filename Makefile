@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-send bench-count bench-plots flame pages install uninstall deb test-deb static test-static fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-features bench-send bench-count bench-plots flame pages install uninstall deb test-deb static test-static fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -134,6 +134,7 @@ bench: build ## measure Millpond and its rivals; writes BENCHMARKS.md
 	@bench/run
 	@bench/write
 	@bench/scan
+	@bench/features
 	@bench/mount
 	@mkdir -p target/bench && bench/mount --folder target/bench
 	@BENCH_SEND_MB=1000 bench/send --only send,receive
@@ -151,6 +152,9 @@ bench-many: build ## a tree of BENCH_MANY (1,000,000) files on Millpond, zfs-fus
 
 bench-scan: setup ## scrubs and resilvers beside what the devices give (10 minutes; 14 GB of disk)
 	@bench/scan
+
+bench-features: setup ## dedup, clones, encryption, removed and expanded vdevs beside the same work without them (10 minutes; 20 GB of disk)
+	@bench/features
 
 bench-send: build ## send and receive beside zfs-fuse and tar, increments, many snapshots, stored streams (an hour; 25 GB of disk, 6 GB of memory; root, /dev/fuse)
 	@mkdir -p target/bench

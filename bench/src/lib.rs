@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
+pub mod files;
 pub mod large;
 pub mod plain;
 pub mod plot;
+pub mod rows;
 
 /// What `above` is of `below` in each round that both have: other load affects both values of a round.
 #[must_use]

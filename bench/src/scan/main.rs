@@ -11,11 +11,10 @@ mod pool;
 
 use anyhow::{Context, Result};
 use millpond_bench::plain;
+use millpond_bench::rows::{Rows, drop_caches, timed};
 use pool::Stage;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -32,7 +31,7 @@ fn main() -> Result<()> {
             _ => anyhow::bail!("unknown argument {argument}"),
         }
     }
-    let mut rows = Rows::default();
+    let mut rows = Rows::of("scan");
     for round in 1..=rounds {
         eprintln!("scan: round {round} of {rounds}");
         let scratch = folder.join(format!("millpond-scan-{}", std::process::id()));
@@ -43,37 +42,6 @@ fn main() -> Result<()> {
     }
     print!("{}", rows.markdown());
     Ok(())
-}
-
-/// The values of each row, one for each round.
-#[derive(Default)]
-struct Rows {
-    order: Vec<&'static str>,
-    values: BTreeMap<&'static str, Vec<f64>>,
-}
-
-impl Rows {
-    fn add(&mut self, row: &'static str, value: f64) {
-        eprintln!("scan: {row}: {value:.2}");
-        if !self.order.contains(&row) {
-            self.order.push(row);
-        }
-        self.values.entry(row).or_default().push(value);
-    }
-
-    fn markdown(&self) -> String {
-        let mut text = String::from("| what | median (minimum–maximum) |\n|---|---|\n");
-        for row in &self.order {
-            let mut values = self.values.get(row).cloned().unwrap_or_default();
-            values.sort_by(f64::total_cmp);
-            let (Some(first), Some(last)) = (values.first(), values.last()) else {
-                continue;
-            };
-            let median = values.get(values.len() / 2).unwrap_or(first);
-            text += &format!("| {row} | {median:.2} ({first:.2}–{last:.2}) |\n");
-        }
-        text
-    }
 }
 
 fn measure(
@@ -105,7 +73,16 @@ fn measure(
     let read = (stage.read_bytes()? - before) as f64;
     rows.add("scrub, s", seconds);
     rows.add("scrub, MB/s", read / seconds / 1e6);
-    rows.add("scrub over plain reads", read / seconds / 1e6 / plain);
+    // The disk's speed changes within minutes: plain reads before and after.
+    drop_caches();
+    let (after_s, after_bytes) = timed(|| plain::read(&sides))?;
+    let after = after_bytes as f64 / after_s / 1e6;
+    rows.add("plain reads after the scrub, MB/s", after);
+    let plain = f64::midpoint(plain, after);
+    rows.add(
+        "scrub over plain reads before and after",
+        read / seconds / 1e6 / plain,
+    );
 
     // Resilver.
     let copy = scratch.join("copy.img");
@@ -166,18 +143,6 @@ fn add_times(rows: &mut Rows, names: [&'static str; 4], alone: &mut [u64], besid
             rows.add(name, us);
         }
     }
-}
-
-fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
-    let begun = Instant::now();
-    let value = work()?;
-    Ok((begun.elapsed().as_secs_f64(), value))
-}
-
-/// Writes dirty pages and drops the page cache, where that is permitted.
-fn drop_caches() {
-    rustix::fs::sync();
-    let _ = std::fs::write("/proc/sys/vm/drop_caches", "3");
 }
 
 fn run_zdb(zdb: &std::path::Path, images: &std::path::Path) -> Result<()> {

@@ -2,18 +2,17 @@
 
 use anyhow::{Context, Result};
 use millpond_bench::SeededRng;
+use millpond_bench::files::{new_file, write_file};
 use millpond_engine::{
-    Caller, FileSystem, NewMode, Node, OpenOptions, Pool, PoolBuilder, Search, WriteAt,
-    WriteOptions, open_device,
+    Caller, OpenOptions, Pool, PoolBuilder, Search, WriteAt, WriteOptions, open_device,
 };
 use millpond_pool::{AttachKind, NewVdevOptions, ScrubRange};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const CACHE_BYTES: u64 = 256 << 20;
 const LARGE_BYTES: u64 = 256 << 20;
-const SMALL_BYTES: usize = 16 << 10;
+const SMALL_BYTES: u64 = 16 << 10;
 /// One byte of sixteen is in small files.
 const SMALL_SHARE: u64 = 16;
 
@@ -44,14 +43,13 @@ impl Stage {
             .root_property("compression", "off")
             .create()?;
         let files = pool.file_system("bench")?;
-        let mut rng = SeededRng(7);
-        let small = data_bytes / SMALL_SHARE / SMALL_BYTES as u64;
+        let small = data_bytes / SMALL_SHARE / SMALL_BYTES;
         for number in 0..small {
-            write_file(&files, &format!("s{number}"), SMALL_BYTES as u64, &mut rng)?;
+            write_file(&files, &format!("s{number}"), SMALL_BYTES, number)?;
         }
         let large = (data_bytes - data_bytes / SMALL_SHARE) / LARGE_BYTES;
         for number in 0..large {
-            write_file(&files, &format!("l{number}"), LARGE_BYTES, &mut rng)?;
+            write_file(&files, &format!("l{number}"), LARGE_BYTES, 1 << 40 | number)?;
         }
         drop(files);
         pool.sync()?;
@@ -185,32 +183,4 @@ impl Stage {
         }
         Ok(times)
     }
-}
-
-fn new_file(files: &Arc<FileSystem>, name: &str) -> Result<Node> {
-    let mode = NewMode::exactly(0o644);
-    let root = files.root()?;
-    let (node, _) = files.create(&Caller::root(), &root, name.as_bytes(), mode, false)?;
-    Ok(node)
-}
-
-fn write_file(files: &Arc<FileSystem>, name: &str, length: u64, rng: &mut SeededRng) -> Result<()> {
-    let node = new_file(files, name)?;
-    let mut chunk = vec![0; 1 << 20];
-    for word in chunk.chunks_mut(8) {
-        word.copy_from_slice(
-            rng.roll()
-                .to_le_bytes()
-                .get(..word.len())
-                .context("a word")?,
-        );
-    }
-    let mut at = 0;
-    while at < length {
-        let count = usize::try_from((length - at).min(1 << 20))?;
-        let bytes = chunk.get(..count).context("a chunk")?;
-        files.write(&Caller::root(), &node, WriteAt::Offset(at), bytes)?;
-        at += count as u64;
-    }
-    Ok(())
 }
