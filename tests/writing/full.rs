@@ -1,12 +1,15 @@
 //! Full pools: writes that do not fit are refused, existing data is kept, and deleting works.
 
+use crate::cloning::{bytes_of, copy_file, make, node, pool_on};
+use crate::exhaustive::judge;
 use crate::rig::Rig;
 use millpond_engine::{
-    Caller, Error, FileError, FileSystem, NewMode, Node, Pool, PoolBuilder, PropertyValue, WriteAt,
+    Caller, Error, FileError, FileSystem, NewLayout::Single, NewMode, Node, Pool, PoolBuilder,
+    PropertyValue, WriteAt,
 };
 use millpond_env::mark;
 use millpond_posix::Errno;
-use millpond_sim::noise;
+use millpond_sim::{World, noise};
 use std::sync::Arc;
 
 pub(crate) fn is_no_space(error: &FileError) -> bool {
@@ -330,4 +333,46 @@ fn small_changes_of_many_blocks_fit_into_an_almost_full_pool_or_are_refused() {
     drop((node, files));
     pool.export().unwrap();
     rig.judge("tank");
+}
+
+/// What clones and dedup save becomes available with the txg that saves it: more fits into the pool than it could hold as
+/// copies.
+#[test]
+fn shared_blocks_take_no_space_from_the_next_ones() {
+    const BYTES: usize = 40 << 20;
+    for is_dedup in [false, true] {
+        let world = World::without_journal(71);
+        let pool = pool_on(&world, &[(Single, 1)]);
+        let text = |name: &str, value: &str| {
+            let value = PropertyValue::Text(value.to_owned());
+            (name.to_owned(), value)
+        };
+        if is_dedup {
+            let properties = [text("dedup", "on"), text("checksum", "sha256")];
+            pool.datasets()
+                .set_properties("tank/a", &properties)
+                .unwrap();
+        }
+        let files = pool.file_system("tank/a").unwrap();
+        let content = noise(5, BYTES);
+        let source = make(&files, "source", &content);
+        pool.sync().unwrap();
+        // 160 MiB on a disk of 128, of which datasets may use half.
+        for number in 0..3 {
+            let name = format!("copy{number}");
+            match is_dedup {
+                true => drop(make(&files, &name, &content)),
+                false => drop(copy_file(&files, &source, &name)),
+            }
+            pool.sync().unwrap();
+        }
+        drop(source);
+        for number in 0..3 {
+            let found = bytes_of(&node(&files, &format!("copy{number}")));
+            assert!(found == content, "{number}");
+        }
+        drop(files);
+        pool.export().unwrap();
+        judge(&world, "shared blocks");
+    }
 }

@@ -504,6 +504,7 @@ impl DatasetPort for Datasets {
         if ctx.pass() == 1 {
             self.admission.settle(ctx.txg());
             self.admission.set_limits(ctx.pool());
+            self.admission.set_savings_known(false);
         }
         Ok(was_anything)
     }
@@ -528,6 +529,11 @@ impl DatasetPort for Datasets {
         let syncing = SyncTaskContext::new(self, ctx);
         let directory = syncing.special_directory(keys::MOS_DIRECTORY)?;
         syncing.charge_space(directory, Use::Head, change)
+    }
+
+    fn counted(&self, pool: &Pool) {
+        self.admission.set_limits(pool);
+        self.admission.set_savings_known(true);
     }
 
     fn committed(&self, txg: Txg) {

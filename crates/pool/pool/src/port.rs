@@ -117,6 +117,11 @@ pub trait DatasetPort: Send + Sync {
     /// If the MOS cannot be changed.
     fn charge_mos(&self, ctx: &SyncContext<'_>, change: SpaceChange) -> Result<(), PoolError>;
 
+    /// Called when the txg's counts of space are final, before callers that wait for the txg continue.
+    fn counted(&self, pool: &Pool) {
+        let _ = pool;
+    }
+
     /// Called when the txg is on stable storage; in a frozen pool, when its blocks are.
     fn committed(&self, txg: millpond_ondisk::Txg) {
         let _ = txg;

@@ -9,7 +9,7 @@ use millpond_alloc::SlopShare;
 use millpond_env::mark;
 use millpond_env::rank;
 use millpond_env::sync::Mutex;
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_ondisk::{DslDatasetPhys, DslDirectoryPhys, ObjectId, Txg};
 use millpond_pool::Pool;
 use std::collections::BTreeMap;
@@ -110,6 +110,9 @@ pub(crate) struct Admission {
     limits: [AtomicU64; 2],
     /// The newest txg in which a change frees space.
     freeing_txg: AtomicU64,
+    /// Whether what datasets use counts blocks of the txg that is being written, but the limits do not yet count what
+    /// clones and dedup save of them.
+    lacks_savings: AtomicBool,
 }
 
 impl Admission {
@@ -165,6 +168,15 @@ impl Admission {
     }
     pub(crate) fn limit(&self, is_freeing: bool) -> u64 {
         self.limits[usize::from(is_freeing)].load(Ordering::Relaxed)
+    }
+
+    /// Says whether the limits count what clones and dedup save.
+    pub(crate) fn set_savings_known(&self, are_known: bool) {
+        self.lacks_savings.store(!are_known, Ordering::Relaxed);
+    }
+    /// Whether the limits may rise when the txg that is being written is complete.
+    pub(crate) fn may_rise(&self) -> bool {
+        self.lacks_savings.load(Ordering::Relaxed)
     }
 
     /// Checks a request of a head.

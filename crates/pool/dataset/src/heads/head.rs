@@ -178,6 +178,11 @@ impl HeadDataset {
                 .saturating_add(self.admission.cloned_bytes());
             let why = match self.admission.judge(self.id, request) {
                 Verdict::Admitted => break,
+                Verdict::NoSpace if retries > 0 && self.admission.may_rise() => {
+                    retries -= 1;
+                    pool.sync()?;
+                    continue;
+                }
                 // The space of removed files becomes available when their txg is written.
                 Verdict::NoSpace | Verdict::OverQuota
                     if retries > 0 && self.admission.is_freeing(pool.groups().synced_txg()) =>

@@ -180,6 +180,7 @@ impl Pool {
         match outcome {
             Ok(()) => {
                 tracing::debug!("synced");
+                self.port.counted(self);
                 self.groups.synced(txg);
                 self.failure.committed(txg);
                 self.port.committed(txg);
