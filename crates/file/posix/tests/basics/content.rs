@@ -53,7 +53,7 @@ fn a_write_that_fails_for_lack_of_space_leaves_the_file_as_it_was() {
     };
     let size = CHUNK_BYTES - 4096;
     write(WriteAt::Offset(0), size).unwrap();
-    // Enough for what lies before the multiple of CHUNK_BYTES, not for what lies behind it.
+    // Enough for the bytes up to the multiple of CHUNK_BYTES, not for those after it.
     let available = &rig.port.available_bytes;
     let before = available.swap(600 << 10, Ordering::Relaxed);
     assert_eq!(errno(write(WriteAt::End, 1 << 20)), Errno::ENOSPC);

@@ -168,7 +168,7 @@ impl<T: Send, R: Send, F: Fn(T) -> R + Send + Sync> Work<R> for Batch<T, R, F> {
                 index,
                 result: None,
             };
-            // Given back before the item counts as done.
+            // Dropped before the item counts as done.
             let treat = self.treat.lock().clone();
             if let (Some(item), Some(treat)) = (item, treat) {
                 slot.result = Some(treat(item));
