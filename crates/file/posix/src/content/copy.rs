@@ -1,7 +1,7 @@
 //! Copies between files.
 
 use super::clone::ClonedRange;
-use super::{WriteAt, check_regular};
+use super::{CHUNK_BYTES, WriteAt, check_regular};
 use crate::error::FileError;
 use crate::open_node::OpenNode;
 use crate::settings::Caller;
@@ -53,8 +53,9 @@ impl FileSystem {
         if is_same && overlaps {
             return Err(FileError::invalid("the ranges overlap"));
         }
+        // A piece is written in one transaction, so that all that was written is counted.
         let piece = u64::from(self.record_bytes())
-            .max(1 << 20)
+            .clamp(1 << 20, CHUNK_BYTES)
             .min(length_bytes);
         let mut buffer = vec![0u8; piece as usize];
         let (mut done, mut shared) = (0, 0);

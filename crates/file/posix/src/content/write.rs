@@ -29,8 +29,8 @@ pub enum WriteAt {
 impl FileSystem {
     /// Writes `bytes`. Returns the offset where they start.
     ///
-    /// A long write uses several transactions: after an error or a crash, the first part of it may be
-    /// written.
+    /// A write of more than [`CHUNK_BYTES`] uses several transactions: after an error or a crash, the first part of it
+    /// may be written.
     ///
     /// # Errors
     /// [`FileError::IsADirectory`], [`FileError::NotPermitted`] by the file's flags, [`FileError::TooLarge`],
@@ -67,7 +67,11 @@ impl FileSystem {
         let mut from = start;
         let mut rest = bytes;
         while from < end {
-            let to = (from - from % CHUNK_BYTES + CHUNK_BYTES).min(end);
+            // What fits into one transaction is not split: who is told that it failed may append it again.
+            let to = match end - from {
+                0..=CHUNK_BYTES => end,
+                _ => from - from % CHUNK_BYTES + CHUNK_BYTES,
+            };
             let (now, later) = rest.split_at((to - from) as usize);
             self.write_chunk(caller, node, from, now)?;
             (from, rest) = (to, later);

@@ -4,7 +4,8 @@ use super::{MODE, errno, plain, root};
 use crate::support::Rig;
 use millpond_env::mark;
 use millpond_posix::{
-    Allocate, Errno, Extent, NewFileSystem, Seek, SetAttributes, Settings, Symlinks, WriteAt,
+    Allocate, CHUNK_BYTES, Errno, Extent, NewFileSystem, Seek, SetAttributes, Settings, Symlinks,
+    WriteAt,
 };
 use std::sync::atomic::Ordering;
 
@@ -35,6 +36,64 @@ fn block_sizes_grow_as_in_openzfs() {
     };
     files.set_attributes(&root(), &file, &longer).unwrap();
     assert_eq!(file.stat().unwrap().block_bytes, 131_072);
+    rig.sync();
+    rig.check_space();
+}
+
+/// A program that is told that its write failed may write the bytes again, behind those that it has written.
+#[test]
+fn a_write_that_fails_for_lack_of_space_leaves_the_file_as_it_was() {
+    let (rig, files) = plain();
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    let (other, _) = files.create(&root(), &top, b"g", MODE, true).unwrap();
+    let write = |at, length: u64| {
+        let bytes = vec![7; length as usize];
+        files.write(&root(), &file, at, &bytes)
+    };
+    let size = CHUNK_BYTES - 4096;
+    write(WriteAt::Offset(0), size).unwrap();
+    // Enough for the bytes up to the multiple of CHUNK_BYTES, not for those after it.
+    let available = &rig.port.available_bytes;
+    let before = available.swap(600 << 10, Ordering::Relaxed);
+    assert_eq!(errno(write(WriteAt::End, 1 << 20)), Errno::ENOSPC);
+    assert_eq!(file.size_bytes(), size);
+    assert_eq!(errno(write(WriteAt::Offset(size), 1 << 20)), Errno::ENOSPC);
+    assert_eq!(file.size_bytes(), size);
+    let copied = files.copy_range(&root(), (&file, 0), (&other, size), 1 << 20);
+    assert_eq!(errno(copied), Errno::ENOSPC);
+    assert_eq!(other.size_bytes(), 0);
+    available.store(before, Ordering::Relaxed);
+    assert_eq!(write(WriteAt::End, 1 << 20).unwrap(), size);
+    assert_eq!(file.size_bytes(), size + (1 << 20));
+    rig.sync();
+    rig.check_space();
+}
+
+#[test]
+fn a_copy_that_fails_for_lack_of_space_writes_nothing_that_it_does_not_count() {
+    let settings = Settings {
+        record_bytes: 16 << 20,
+        ..Settings::default()
+    };
+    let (rig, files) = Rig::new(&NewFileSystem::default(), settings);
+    let top = files.root().unwrap();
+    let (file, _) = files.create(&root(), &top, b"f", MODE, true).unwrap();
+    let (other, _) = files.create(&root(), &top, b"g", MODE, true).unwrap();
+    let bytes = vec![7; 8 << 20];
+    files
+        .write(&root(), &file, WriteAt::Offset(0), &bytes)
+        .unwrap();
+    let available = &rig.port.available_bytes;
+    // Enough for a few bytes, not for CHUNK_BYTES.
+    let before = available.swap(50 << 20, Ordering::Relaxed);
+    let to = (&other, CHUNK_BYTES - 4096);
+    let copied = files.copy_range(&root(), (&file, 0), to, 8 << 20);
+    assert_eq!(errno(copied), Errno::ENOSPC);
+    assert_eq!(other.size_bytes(), 0);
+    available.store(before, Ordering::Relaxed);
+    let copied = files.copy_range(&root(), (&file, 0), to, 8 << 20);
+    assert_eq!(copied.unwrap(), 8 << 20);
     rig.sync();
     rig.check_space();
 }

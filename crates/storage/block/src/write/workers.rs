@@ -81,7 +81,7 @@ impl Workers {
             }),
             is_over: AtomicBool::new(count == 0),
             finished: Condvar::new(),
-            treat,
+            treat: Mutex::new(Some(Arc::new(treat))),
         });
         if let Some(sender) = &self.sender {
             for _ in 0..self.threads.len().min(helpers) {
@@ -99,9 +99,12 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.sender = None;
-        for thread in self.threads.drain(..) {
-            // A thread panics only if an item did, which the caller has already seen.
-            let _ = thread.join();
+        for handle in self.threads.drain(..) {
+            // What nobody waited for can drop the last reference to the store.
+            if handle.thread().id() != thread::current_id() {
+                // A thread panics only if an item did, which the caller has already seen.
+                let _ = handle.join();
+            }
         }
     }
 }
@@ -139,7 +142,9 @@ struct Batch<T, R, F> {
     results: Mutex<Results<R>, rank::Leaf>,
     is_over: AtomicBool,
     finished: Condvar,
-    treat: F,
+    /// What processes an item; gone once the caller has the results. Threads may keep the batch longer, and this may own
+    /// the store: its last reference closes the devices and ends the threads, which must not happen on one of them.
+    treat: Mutex<Option<Arc<F>>, rank::Leaf>,
 }
 
 struct Results<R> {
@@ -163,7 +168,11 @@ impl<T: Send, R: Send, F: Fn(T) -> R + Send + Sync> Work<R> for Batch<T, R, F> {
                 index,
                 result: None,
             };
-            slot.result = item.map(&self.treat);
+            // Dropped before the item counts as done.
+            let treat = self.treat.lock().clone();
+            if let (Some(item), Some(treat)) = (item, treat) {
+                slot.result = Some(treat(item));
+            }
         }
     }
 
@@ -173,6 +182,10 @@ impl<T: Send, R: Send, F: Fn(T) -> R + Send + Sync> Work<R> for Batch<T, R, F> {
             self.finished.wait(&mut results);
         }
         let done = std::mem::take(&mut results.done);
+        drop(results);
+        // Taken out of the lock: what it owns may take locks when it goes.
+        let treat = self.treat.lock().take();
+        drop(treat);
         done.into_iter()
             .map(|result| result.expect("a worker panicked"))
             .collect()
@@ -228,6 +241,18 @@ mod tests {
             .collect();
         for (k, running) in (0u64..).zip(running) {
             assert_eq!(running.finish(), (k..k + 50).collect::<Vec<_>>());
+        }
+    }
+
+    /// The function can own what owns the threads, which cannot end themselves.
+    #[test]
+    fn no_thread_has_the_function_once_the_results_are_there() {
+        let workers = Workers::new("test", 3);
+        for _ in 0..2000 {
+            let owned = Arc::new(());
+            let seen = Arc::clone(&owned);
+            workers.map(vec![(); 3], move |()| drop(Arc::clone(&seen)));
+            assert_eq!(Arc::strong_count(&owned), 1);
         }
     }
 
