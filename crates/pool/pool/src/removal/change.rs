@@ -257,7 +257,7 @@ mod tests {
         pool
     }
 
-    /// After a crash before the commit the removal goes on, and frees with the blocks of the log what was copied of others that
+    /// After a crash before the commit the removal continues, and frees with the blocks of the log what was copied of others that
     /// were there before.
     #[test]
     fn logs_come_back_to_a_vdev_after_the_commit_of_the_cancellation() {
