@@ -89,6 +89,7 @@ mod states;
 mod sweep;
 mod trim;
 mod unchanged;
+mod uncommitted;
 mod upgraded;
 mod views;
 mod waiting_logs;

@@ -12,7 +12,7 @@ use crate::vdevs::remove::RemoveError;
 use crate::vdevs::remove_log::NoAllocation;
 use millpond_env::mark;
 use millpond_ondisk::pool_directory::{OBJECT_DIRECTORY, key, vdev_key};
-use millpond_ondisk::{Dva, Guid, RemovalPhase, RemovalPhys, VdevId};
+use millpond_ondisk::{Dva, Guid, RemovalPhase, RemovalPhys, Txg, VdevId};
 use millpond_vdev::{IndirectMapping, VdevConfig};
 
 /// The txgs in which intent logs may leave the vdev. A log in use needs three.
@@ -164,7 +164,12 @@ impl SyncContext<'_> {
             top.indirect_mapping = None;
             top.indirect_births = None;
         });
-        (pool.allocator).update_vdev(vdev, |space| space.is_allocating = is_allocating);
+        // Not before the commit: the intent log of an open txg could lie there. After a crash the removal would go on, and
+        // free with its blocks what the mapping has of those that were there before.
+        (pool.allocator).update_vdev(vdev, |space| {
+            space.is_allocating = is_allocating;
+            space.usable_from = Txg(self.txg().0.saturating_add(1));
+        });
         self.put_removal(&RemovalPhys {
             phase: RemovalPhase::Cancelled,
             end_time: pool.env.clock.wall_ns() / 1_000_000_000,
@@ -204,4 +209,70 @@ impl SyncContext<'_> {
 /// The configuration of a top-level vdev.
 pub(super) fn top_of(root: &VdevConfig, vdev: VdevId) -> Option<VdevConfig> {
     root.children.get(vdev.0 as usize).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::made::{NoDatasets, Shape, make};
+    use millpond_alloc::{AllocRequest, Placement};
+    use millpond_env::sync::Arc;
+    use millpond_sim::World;
+
+    const LEAVING: VdevId = VdevId(1);
+
+    /// A pool of two disks of which one is being removed.
+    fn removing(world: &World) -> Arc<Pool> {
+        let shape = Shape {
+            disks: 2,
+            ..Shape::ONE
+        };
+        let pool = make(world, shape, Arc::new(NoDatasets::default()));
+        let started = pool.sync_task(|ctx| {
+            ctx.feature_increment(DEVICE_REMOVAL)?;
+            let objects = MappingObjects::create(ctx)?;
+            ctx.pool.change_top(LEAVING, |top| {
+                top.removing = true;
+                top.non_allocating = true;
+                top.indirect_mapping = Some(objects.mapping);
+                top.indirect_births = Some(objects.births);
+            });
+            ctx.pool.removal.begin(ActiveRemoval {
+                vdev: LEAVING,
+                mapping: IndirectMapping::default(),
+                copied_to: 0,
+            });
+            ctx.put_removal(&RemovalPhys {
+                phase: RemovalPhase::Active,
+                vdev: Some(LEAVING),
+                previous_indirect_vdev: None,
+                start_time: 1,
+                end_time: 0,
+                bytes_to_copy: 0,
+                bytes_copied: 0,
+            })
+        });
+        started.unwrap();
+        (pool.allocator).update_vdev(LEAVING, |space| space.is_allocating = false);
+        pool
+    }
+
+    /// After a crash before the commit the removal continues, and frees with the blocks of the log what was copied of others that
+    /// were there before.
+    #[test]
+    fn logs_come_back_to_a_vdev_after_the_commit_of_the_cancellation() {
+        let world = World::new(75);
+        let pool = removing(&world);
+        let log = AllocRequest::new(Placement::Log, 1 << 20, 1);
+        let is_used = |txg| {
+            let found = (0..16).map(|_| pool.allocator.allocate(txg, &log).unwrap());
+            found.flatten().any(|dva| dva.vdev == LEAVING)
+        };
+        let is_early = pool.sync_task(|ctx| {
+            ctx.cancel_removal()?.unwrap();
+            Ok(is_used(Txg(ctx.txg().0 + 1)))
+        });
+        assert!(!is_early.unwrap());
+        assert!(is_used(pool.groups.open_txg()));
+    }
 }

@@ -167,6 +167,8 @@ impl Pool {
         self.failure.begins(txg);
         let guard = SyncGuard { pool: self, txg };
         let outcome = self.try_write_txg(syncing, inline).and_then(|()| {
+            // Not `txg`: a frozen pool commits nothing.
+            self.allocator.note_committed(self.uberblock().txg);
             self.store.space_is_reusable();
             let is_short = self.allocator.is_short();
             // A txg above the last commit changed nothing, and a view of that commit must stay possible.

@@ -2,8 +2,8 @@
 //!
 //! New devices first get labels that belong to no pool. The vdev tree grows in the same txg, and its commit
 //! makes the devices members of the pool. After a crash before the commit the devices belong to no pool.
-//! Allocation on the new vdevs starts in the next txg, so the last committed tree always covers every block
-//! it can reach.
+//! Allocation on the new vdevs starts in the next txg, and not before the commit: the intent log of an open txg
+//! could lie there. So the last committed tree always covers every block and every log that it can reach.
 //!
 //! Page `docs/format/pool-config.md`, "Writing".
 

@@ -68,6 +68,8 @@ pub struct PoolAllocator {
     /// State of the sync thread.
     writing: Mutex<Writing, rank::AllocatorSync>,
     faults: Mutex<Vec<AllocError>, rank::Leaf>,
+    /// The last txg that is known to be committed.
+    committed: AtomicU64,
     /// The txgs of pinned committed states, ascending.
     pinned: RwLock<Arc<[Txg]>, rank::Leaf>,
     loaded_ranges_max: usize,
@@ -145,7 +147,7 @@ impl PoolAllocator {
         }
         let largest_free_bytes = pools
             .iter()
-            .flat_map(|pool| members(&vdevs, *pool, txg).map(|vdev| (*pool, vdev)))
+            .flat_map(|pool| self.members(&vdevs, *pool, txg).map(|vdev| (*pool, vdev)))
             .map(|(pool, vdev)| vdev.largest_bytes(pool.part()))
             .max();
         Err(NoSpace {
@@ -167,7 +169,8 @@ impl PoolAllocator {
         txg: Txg,
         request: &AllocRequest<'_>,
     ) -> Option<Vec<Dva>> {
-        let candidates: Vec<Candidate> = members(vdevs, pool, txg)
+        let candidates: Vec<Candidate> = self
+            .members(vdevs, pool, txg)
             .map(|vdev| Candidate {
                 vdev: vdev.id(),
                 free_bytes: vdev.space_bytes().saturating_sub(vdev.allocated_bytes()),
@@ -339,7 +342,7 @@ impl PoolAllocator {
         core::mem::take(&mut *self.faults.lock())
     }
 
-    /// Adds a vdev on which everything is free. It is used from [`VdevSpace::usable_from`] on.
+    /// Adds a vdev on which everything is free. It is used as [`VdevSpace::usable_from`] says.
     ///
     /// # Errors
     /// If its id is in use, or it has too many metaslabs.
@@ -410,6 +413,22 @@ impl PoolAllocator {
             self.registry.lock().changed.insert(metaslab.place.id);
         }
     }
+    /// The vdevs that may hold a block of `txg`.
+    fn members<'v>(
+        &self,
+        vdevs: &'v BTreeMap<VdevId, Arc<VdevAllocator>>,
+        pool: Pool,
+        txg: Txg,
+    ) -> impl Iterator<Item = &'v Arc<VdevAllocator>> + use<'v> {
+        let committed = Txg(self.committed.load(Ordering::Acquire));
+        vdevs.values().filter(move |vdev| {
+            let belongs = match pool {
+                Pool::Class(class) => vdev.space.class == class,
+                Pool::EmbeddedLog => vdev.embedded_log.is_some(),
+            };
+            belongs && vdev.is_usable(txg, committed)
+        })
+    }
     fn report(&self, error: AllocError) {
         let mut faults = self.faults.lock();
         if faults.len() < FAULTS_MAX {
@@ -438,21 +457,6 @@ fn fallbacks(vdevs: &BTreeMap<VdevId, Arc<VdevAllocator>>, placement: Placement)
         Placement::Dedup => vec![Pool::Class(Special), Pool::Class(Normal)],
         Placement::Log => vec![Pool::Class(Log), Pool::EmbeddedLog, Pool::Class(Normal)],
     }
-}
-
-/// The vdevs that may hold a block of `txg`.
-fn members(
-    vdevs: &BTreeMap<VdevId, Arc<VdevAllocator>>,
-    pool: Pool,
-    txg: Txg,
-) -> impl Iterator<Item = &Arc<VdevAllocator>> {
-    vdevs.values().filter(move |vdev| {
-        let belongs = match pool {
-            Pool::Class(class) => vdev.space.class == class,
-            Pool::EmbeddedLog => vdev.embedded_log.is_some(),
-        };
-        belongs && vdev.is_usable(txg)
-    })
 }
 
 /// The vdev, metaslab and range of an address.

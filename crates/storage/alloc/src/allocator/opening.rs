@@ -96,6 +96,7 @@ impl PoolAllocator {
             registry: Mutex::new(Registry::default()),
             writing: Mutex::new(writing),
             faults: Mutex::new(Vec::new()),
+            committed: AtomicU64::new(0),
             pinned: RwLock::new(Arc::from([])),
             loaded_ranges_max: LOADED_RANGES_MAX,
             held_ranges: AtomicUsize::new(0),

@@ -2,7 +2,7 @@
 
 use millpond_ondisk::VdevId;
 
-use super::{Pool, PoolAllocator, members};
+use super::{Pool, PoolAllocator};
 use crate::{
     AllocationClass, MetaslabFragmentation, PoolUsage, VdevUsage, metaslab_fragmentation,
     pool_fragmentation, vdev_fragmentation,
@@ -55,7 +55,7 @@ impl PoolAllocator {
     pub fn has_log_vdevs(&self) -> bool {
         let vdevs = self.vdevs();
         let log = Pool::Class(AllocationClass::Log);
-        members(&vdevs, log, millpond_ondisk::Txg(u64::MAX))
+        self.members(&vdevs, log, millpond_ondisk::Txg(u64::MAX))
             .next()
             .is_some()
     }

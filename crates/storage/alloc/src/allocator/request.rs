@@ -46,7 +46,8 @@ pub struct VdevSpace {
     /// Whether it may be allocated from: not during removal, nor with `allocating=off`.
     pub is_allocating: bool,
     /// The first txg that may allocate from it: the one after the txg that adds it to the pool; 0 for the
-    /// vdevs that a pool is created or opened with.
+    /// vdevs that a pool is created or opened with. The txg before it must be committed too: the intent log of
+    /// an open txg is on the disks earlier than its tree, and after a crash it must lie in space that the pool has.
     pub usable_from: Txg,
     /// How much space blocks take on it.
     pub sizes: Arc<dyn BlockSizes>,

@@ -22,6 +22,13 @@ impl PoolAllocator {
         }
     }
 
+    /// Notes that `txg` is committed. Vdevs that it added are used from then on ([`VdevSpace::usable_from`]).
+    ///
+    /// [`VdevSpace::usable_from`]: crate::VdevSpace::usable_from
+    pub fn note_committed(&self, txg: Txg) {
+        self.committed.fetch_max(txg.0, Ordering::AcqRel);
+    }
+
     /// Completes `txg`, once its uberblock is on stable storage (or if it had nothing to write).
     ///
     /// Space freed up to `until` ([`PoolAllocator::reusable_until`]) becomes allocatable, except blocks of the

@@ -129,9 +129,11 @@ impl VdevAllocator {
     pub(super) fn note_available(&self, bytes: u64) {
         self.allocated.fetch_sub(bytes, Ordering::Relaxed);
     }
-    /// Whether the vdev may hold a block of `txg`.
-    pub(super) fn is_usable(&self, txg: Txg) -> bool {
-        self.space.is_allocating && self.space.usable_from <= txg && !self.metaslabs.is_empty()
+    /// Whether the vdev may hold a block of `txg`, if the last committed txg is `committed`.
+    pub(super) fn is_usable(&self, txg: Txg, committed: Txg) -> bool {
+        let from = self.space.usable_from;
+        let is_known = from.0.saturating_sub(1) <= committed.0;
+        self.space.is_allocating && from <= txg && is_known && !self.metaslabs.is_empty()
     }
     /// The metaslabs that are being filled.
     pub(super) fn active(&self) -> [u64; ACTIVE_MAX] {
