@@ -6,7 +6,7 @@ use millpond_bench::files::{new_file, write_file};
 use millpond_bench::rows::{Rows, timed};
 use millpond_engine::Caller;
 
-/// The longer file is so many times as long.
+/// The length of the longer file, in lengths of the other.
 const LONGER: u64 = 10;
 
 pub fn measure(stage: &Stage<'_>, rows: &mut Rows) -> Result<()> {

@@ -27,7 +27,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// A new image, sparse, with room for the files so many times.
+    /// A new image, sparse, with room for `times` copies of the files.
     fn image(&self, name: &str, times: u64) -> Result<PathBuf> {
         let path = self.folder.join(name);
         let length = (times + 1) * self.bytes + (1 << 30);
