@@ -6,6 +6,7 @@ use millpond_bench::files::write_file;
 use millpond_bench::plain;
 use millpond_bench::rows::{Rows, drop_caches, timed};
 use millpond_engine::{Pool, open_device};
+use millpond_ondisk::Guid;
 use millpond_pool::NewVdevOptions;
 use std::path::Path;
 use std::time::Duration;
@@ -31,12 +32,15 @@ pub fn evacuation(stage: &Stage<'_>, rows: &mut Rows) -> Result<()> {
         .1
         .config
         .guid;
-    let before = written_bytes(&pool);
+    // They stay when the vdev has left the pool.
+    let leaves = topology.counters.clone();
+    let written = || -> u64 { leaves.iter().map(|leaf| leaf.stats().write_bytes).sum() };
+    let before = written();
     let (seconds, ()) = timed(|| {
         inner.remove_data(top)?;
         wait_while(&pool, &|| inner.is_removing())
     })?;
-    let moved = (written_bytes(&pool) - before) as f64 / 1e6;
+    let moved = (written() - before) as f64 / 1e6;
     rows.add("vdev removed, s", seconds);
     rows.add("vdev removed, MB/s written", moved / seconds);
     rows.add("vdev removed: over plain copy", moved / seconds / plain);
@@ -52,8 +56,8 @@ pub fn expansion(stage: &Stage<'_>, rows: &mut Rows) -> Result<()> {
     write_files(stage, &pool)?;
     let plain = copied(stage, &images[0])?;
     let inner = pool.inner();
-    let top = inner.store().topology();
-    let top = top.tree.tops().next().context("no vdev")?.1.config.guid;
+    // Rows move only while nobody holds an older tree.
+    let top = first_vdev(&pool)?;
     let before = written_bytes(&pool);
     let (seconds, ()) = timed(|| {
         let options = NewVdevOptions::default();
@@ -92,6 +96,12 @@ fn copied(stage: &Stage<'_>, image: &Path) -> Result<f64> {
     std::fs::remove_file(&copy)?;
     drop_caches();
     Ok(bytes as f64 / seconds / 1e6)
+}
+
+fn first_vdev(pool: &Pool) -> Result<Guid> {
+    let topology = pool.inner().store().topology();
+    let first = topology.tree.tops().next();
+    Ok(first.context("no vdev")?.1.config.guid)
 }
 
 fn written_bytes(pool: &Pool) -> u64 {
