@@ -7,10 +7,10 @@
 #![forbid(unsafe_code)]
 
 use anyhow::Result;
+use millpond_bench::files::new_file;
 use millpond_bench::large::{LargeFile, peak_mib};
-use millpond_engine::{Caller, FileSystem, NewMode, Node, Pool, WriteAt};
+use millpond_engine::{Caller, Pool, WriteAt};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Bytes per write to the file.
@@ -32,7 +32,7 @@ fn run(scratch: &Path, plan: &LargeFile) -> Result<()> {
         plan.blocks, plan.record_bytes
     );
     println!("|---|---|---|---|");
-    let source = create(&files, b"source")?;
+    let source = new_file(&files, "source")?;
     timed("written", plan, &pool, || {
         let piece = vec![1; PIECE_BYTES as usize];
         for at in (0..bytes).step_by(piece.len()) {
@@ -40,7 +40,7 @@ fn run(scratch: &Path, plan: &LargeFile) -> Result<()> {
         }
         Ok(())
     })?;
-    let copy = create(&files, b"copy")?;
+    let copy = new_file(&files, "copy")?;
     timed("cloned", plan, &pool, || {
         let copied = files.copy_range(&caller, (&source, 0), (&copy, 0), bytes)?;
         anyhow::ensure!(copied == bytes, "{copied} bytes were copied");
@@ -62,12 +62,6 @@ fn run(scratch: &Path, plan: &LargeFile) -> Result<()> {
     drop(files);
     pool.export()?;
     Ok(())
-}
-
-fn create(files: &Arc<FileSystem>, name: &[u8]) -> Result<Node> {
-    let mode = NewMode::exactly(0o600);
-    let (node, _) = files.create(&Caller::root(), &files.root()?, name, mode, true)?;
-    Ok(node)
 }
 
 fn timed(

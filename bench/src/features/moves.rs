@@ -12,6 +12,16 @@ use std::path::Path;
 use std::time::Duration;
 
 const FILE_BYTES: u64 = 64 << 20;
+const REMOVED: [&str; 3] = [
+    "vdev removed, s",
+    "vdev removed, MB/s written",
+    "vdev removed: over plain copy",
+];
+const EXPANDED: [&str; 3] = [
+    "RAID-Z vdev expanded, s",
+    "RAID-Z vdev expanded, MB/s written",
+    "RAID-Z vdev expanded: over plain copy",
+];
 
 pub fn evacuation(stage: &Stage<'_>, rows: &mut Rows) -> Result<()> {
     let images = [stage.image("d0.img", 2)?, stage.image("d1.img", 2)?];
@@ -23,17 +33,9 @@ pub fn evacuation(stage: &Stage<'_>, rows: &mut Rows) -> Result<()> {
     let plain = copied(stage, &images[1])?;
     rows.add("plain copy of one image, MB/s", plain);
     let inner = pool.inner();
-    let topology = inner.store().topology();
-    let top = topology
-        .tree
-        .tops()
-        .nth(1)
-        .context("no second vdev")?
-        .1
-        .config
-        .guid;
+    let top = vdev(&pool, 1)?;
     // They stay when the vdev has left the pool.
-    let leaves = topology.counters.clone();
+    let leaves = inner.store().topology().counters.clone();
     let written = || -> u64 { leaves.iter().map(|leaf| leaf.stats().write_bytes).sum() };
     let before = written();
     let (seconds, ()) = timed(|| {
@@ -41,9 +43,7 @@ pub fn evacuation(stage: &Stage<'_>, rows: &mut Rows) -> Result<()> {
         wait_while(&pool, &|| inner.is_removing())
     })?;
     let moved = (written() - before) as f64 / 1e6;
-    rows.add("vdev removed, s", seconds);
-    rows.add("vdev removed, MB/s written", moved / seconds);
-    rows.add("vdev removed: over plain copy", moved / seconds / plain);
+    add(rows, REMOVED, seconds, moved / seconds, plain);
     Ok(pool.export()?)
 }
 
@@ -56,8 +56,8 @@ pub fn expansion(stage: &Stage<'_>, rows: &mut Rows) -> Result<()> {
     write_files(stage, &pool)?;
     let plain = copied(stage, &images[0])?;
     let inner = pool.inner();
-    // Rows move only while nobody holds an older tree.
-    let top = first_vdev(&pool)?;
+    // An expansion waits for those who hold an older vdev tree. None is kept here.
+    let top = vdev(&pool, 0)?;
     let before = written_bytes(&pool);
     let (seconds, ()) = timed(|| {
         let options = NewVdevOptions::default();
@@ -65,12 +65,7 @@ pub fn expansion(stage: &Stage<'_>, rows: &mut Rows) -> Result<()> {
         wait_while(&pool, &|| inner.is_expanding())
     })?;
     let moved = (written_bytes(&pool) - before) as f64 / 1e6;
-    rows.add("RAID-Z vdev expanded, s", seconds);
-    rows.add("RAID-Z vdev expanded, MB/s written", moved / seconds);
-    rows.add(
-        "RAID-Z vdev expanded: over plain copy",
-        moved / seconds / plain,
-    );
+    add(rows, EXPANDED, seconds, moved / seconds, plain);
     Ok(pool.export()?)
 }
 
@@ -98,10 +93,18 @@ fn copied(stage: &Stage<'_>, image: &Path) -> Result<f64> {
     Ok(bytes as f64 / seconds / 1e6)
 }
 
-fn first_vdev(pool: &Pool) -> Result<Guid> {
+/// The guid of a top-level vdev.
+fn vdev(pool: &Pool, number: usize) -> Result<Guid> {
     let topology = pool.inner().store().topology();
-    let first = topology.tree.tops().next();
-    Ok(first.context("no vdev")?.1.config.guid)
+    let found = topology.tree.tops().nth(number);
+    Ok(found.context("no such vdev")?.1.config.guid)
+}
+
+/// Adds a row for the time, for the speed in MB/s, and for this speed over that of the plain copy.
+fn add(rows: &mut Rows, names: [&'static str; 3], seconds: f64, speed: f64, plain: f64) {
+    for (name, value) in names.into_iter().zip([seconds, speed, speed / plain]) {
+        rows.add(name, value);
+    }
 }
 
 fn written_bytes(pool: &Pool) -> u64 {
