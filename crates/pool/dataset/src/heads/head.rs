@@ -178,6 +178,7 @@ impl HeadDataset {
                 .saturating_add(self.admission.cloned_bytes());
             let why = match self.admission.judge(self.id, request) {
                 Verdict::Admitted => break,
+                // What clones and dedup save in a txg is known when it is complete.
                 Verdict::NoSpace if retries > 0 && self.admission.may_rise() => {
                     retries -= 1;
                     pool.sync()?;

@@ -49,7 +49,7 @@ pub enum CheckpointRefusal {
     Expanding,
     /// Space maps of a whole vdev cannot hold all offsets of one of the vdevs.
     #[error(
-        "a device is larger than its space maps can describe: enable feature@spacemap_v2 first"
+        "a device is too large for the space maps of this pool: run 'zpool set feature@spacemap_v2=enabled POOL' first"
     )]
     TooLarge,
     /// The feature is not enabled, or vdevs have no place to note the map.

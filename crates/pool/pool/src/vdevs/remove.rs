@@ -38,7 +38,7 @@ pub enum RemoveError {
     Layout,
     /// Space maps of a whole vdev cannot hold all of its offsets.
     #[error(
-        "the device is larger than its space maps can describe: enable feature@spacemap_v2 first"
+        "the device is too large for the space maps of this pool: run 'zpool set feature@spacemap_v2=enabled POOL' first"
     )]
     TooLarge,
     /// The vdev is being removed already.

@@ -100,7 +100,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.sender = None;
         for handle in self.threads.drain(..) {
-            // What nobody waited for can drop the last reference to the store.
+            // A thread may drop the last reference to the store itself.
             if handle.thread().id() != thread::current_id() {
                 // A thread panics only if an item did, which the caller has already seen.
                 let _ = handle.join();
