@@ -8,6 +8,7 @@
 
 use crate::state::{BaseContent, BlockChange};
 use crate::{Block, Object, ObjectError, ObjectView};
+use millpond_block::PointerValidity;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockId, BlockPointer, EmbeddedKind, Level, ObjectType, Txg};
 use millpond_txg::Transaction;
@@ -119,17 +120,21 @@ impl Object {
         has_rest: bool,
     ) -> Result<Option<Arc<Block>>, ObjectError> {
         let synced = self.synced_dnode();
-        let outcome = self.tree(&synced).read_data(pointer, id, has_rest);
-        if outcome.is_err() {
+        // Once the block was overwritten, the original may be gone.
+        let is_cloned = || {
             let state = self.state();
             let slots = state.slots.partition_point(|slot| slot.txg <= until);
             let (bottom, _) = state.layers(id, slots);
-            // Once the block was overwritten, the original may be gone.
-            if !matches!(&bottom, BaseContent::Cloned(now) if Arc::ptr_eq(now, pointer)) {
-                return Ok(None);
-            }
+            matches!(&bottom, BaseContent::Cloned(now) if Arc::ptr_eq(now, pointer))
+        };
+        let tree = self.tree(&synced);
+        let maybe_outdated = tree.with_validity(PointerValidity::MaybeOutdated(&is_cloned));
+        match maybe_outdated.read_data(pointer, id, has_rest) {
+            Err(_) if !is_cloned() => Ok(None),
+            // Read again, to count what is wrong.
+            Err(_) => tree.read_data(pointer, id, has_rest).map(Some),
+            found => found.map(Some),
         }
-        outcome.map(Some)
     }
 
     /// Gives a block content of its own where a txg from this slot on has it as a clone, so that bytes of it can be
@@ -147,7 +152,16 @@ impl Object {
             return Ok(true);
         };
         let synced = self.synced_dnode();
-        let block = self.tree(&synced).read_data(&pointer, id, false);
+        let is_cloned = || {
+            let state = self.state();
+            let mut changes = state.slots.iter().filter_map(|slot| slot.blocks.get(&id));
+            changes.any(
+                |change| matches!(change, BlockChange::Cloned(now) if Arc::ptr_eq(now, &pointer)),
+            )
+        };
+        let tree = self.tree(&synced);
+        let tree = tree.with_validity(PointerValidity::MaybeOutdated(&is_cloned));
+        let block = tree.read_data(&pointer, id, false);
         let (mut state, slot) = self.change(tx)?;
         let mut charged = 0;
         let mut block = block.map(|block| Arc::clone(&block.bytes));

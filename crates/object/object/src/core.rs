@@ -247,12 +247,18 @@ impl Core {
         loop {
             let (meta, generation) = self.synced_meta();
             let tree = self.tree(ObjectId(0), &meta);
-            match ask(&tree.maybe_outdated()) {
+            let is_newest = || self.synced_meta().1 == generation;
+            let maybe_outdated = PointerValidity::MaybeOutdated(&is_newest);
+            match ask(&tree.with_validity(maybe_outdated)) {
                 Ok(answer) => return Ok((answer, generation)),
                 Err(error) => {
                     let no_sync = self.wait_for_sync();
-                    if self.synced_meta().1 == generation {
-                        return ask(&tree.current_if(no_sync.is_some()))
+                    if is_newest() {
+                        let validity = match no_sync {
+                            Some(_) => PointerValidity::Current,
+                            None => maybe_outdated,
+                        };
+                        return ask(&tree.with_validity(validity))
                             .map(|answer| (answer, generation))
                             .map_err(|_| error);
                     }

@@ -11,6 +11,7 @@ use crate::state::{BaseContent, BlockChange, BlockSource, Shape, State, native_b
 use crate::stream_detection::Streams;
 use crate::tree::Tree;
 use crate::{Block, BlockAddress, ObjectError};
+use millpond_block::PointerValidity;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use millpond_ondisk::{
@@ -183,15 +184,24 @@ impl Object {
         ask: impl Fn(&Tree<'_>) -> Result<T, ObjectError>,
     ) -> Result<Option<T>, ObjectError> {
         let tree = self.tree(synced);
-        ask(&tree.maybe_outdated()).map(Some).or_else(|error| {
-            let no_sync = self.core.wait_for_sync();
-            if Arc::ptr_eq(&self.state.lock().synced, synced) {
-                let tree = tree.current_if(no_sync.is_some());
-                ask(&tree).map(Some).map_err(|_| error)
-            } else {
-                Ok(None)
-            }
-        })
+        let is_newest = || Arc::ptr_eq(&self.state.lock().synced, synced);
+        let maybe_outdated = PointerValidity::MaybeOutdated(&is_newest);
+        ask(&tree.with_validity(maybe_outdated))
+            .map(Some)
+            .or_else(|error| {
+                let no_sync = self.core.wait_for_sync();
+                if is_newest() {
+                    let validity = match no_sync {
+                        Some(_) => PointerValidity::Current,
+                        None => maybe_outdated,
+                    };
+                    ask(&tree.with_validity(validity))
+                        .map(Some)
+                        .map_err(|_| error)
+                } else {
+                    Ok(None)
+                }
+            })
     }
 
     /// Fills `buffer` from byte `offset`. Holes and bytes beyond the end read as zeros. Includes unsynced

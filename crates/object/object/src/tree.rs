@@ -24,21 +24,12 @@ pub(crate) struct Tree<'a> {
     /// all of it; otherwise each of its parts would be read from the devices again.
     pub(crate) is_sequential: bool,
     /// Whether a sync may have overwritten blocks of the tree meanwhile.
-    pub(crate) validity: PointerValidity,
+    pub(crate) validity: PointerValidity<'a>,
 }
 
-impl Tree<'_> {
-    /// For a reader that does not hold up syncs: a failure says nothing before it is known that no sync came between.
-    pub(crate) fn maybe_outdated(&self) -> Self {
-        self.current_if(false)
-    }
-
-    /// For a reader that holds up syncs, if it succeeded in that.
-    pub(crate) fn current_if(&self, is_current: bool) -> Self {
-        let validity = match is_current {
-            true => PointerValidity::Current,
-            false => PointerValidity::MaybeOutdated,
-        };
+impl<'a> Tree<'a> {
+    /// For a reader of which this is known.
+    pub(crate) fn with_validity(&self, validity: PointerValidity<'a>) -> Self {
         Self { validity, ..*self }
     }
 

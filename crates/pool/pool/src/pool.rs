@@ -194,6 +194,7 @@ impl Pool {
         if parts.sync_mode == SyncMode::Caller {
             parts.store.set_write_threads(1);
         }
+        parts.store.space_is_reusable(parts.state.uberblock.txg);
         parts.store.set_repair(true);
         // A quarter: these contents are no longer dirty, but take as much memory again.
         (parts.store).set_unflushed_bytes_max(parts.groups.limits().limit_bytes / 4);

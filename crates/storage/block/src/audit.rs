@@ -5,6 +5,7 @@ mod report;
 pub use report::{BlockAudit, Healed};
 
 use crate::copies::GANG_DEPTH_MAX;
+use crate::damage::PointerValidity;
 use crate::gang::GangPlace;
 use crate::gang_headers::RightHeader;
 use crate::io_stats::IoClass;
@@ -262,7 +263,7 @@ impl BlockStore {
         // Only verifying a header shows which of the two sizes it has, so read it first.
         let small = GANG_HEADER_BYTES as u64;
         let size = self
-            .read_gang_header(pointer, dva)
+            .read_gang_header(pointer, dva, PointerValidity::Current)
             .map_or(small, |found| found.length_bytes());
         let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
         // Two words of the checksum in a header are not used in the truncated form. Their damage does no harm.

@@ -4,6 +4,7 @@ use crate::damage::PointerValidity;
 use crate::gang::{GangPlace, HeaderBudget};
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
+use crate::write::ReadStart;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
@@ -58,10 +59,10 @@ impl CopyTrouble {
 }
 
 /// A search for a good copy of a block.
-pub(crate) struct CopySearch<'a> {
+pub(crate) struct CopySearch<'a, 'v> {
     /// How many gang headers lead to it.
     pub(crate) depth: u32,
-    pub(crate) budget: &'a mut HeaderBudget,
+    pub(crate) budget: &'a mut HeaderBudget<'v>,
     /// Reads that were already made.
     pub(crate) begun: Option<Begun>,
     /// What else the bytes must be, whose checksum is right.
@@ -75,7 +76,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         begun: Option<Begun>,
-        validity: PointerValidity,
+        validity: PointerValidity<'_>,
     ) -> Result<Vec<u8>, BlockError> {
         let mut budget = HeaderBudget::of(pointer, validity);
         let search = CopySearch {
@@ -95,7 +96,7 @@ impl BlockStore {
         address: BlockAddress,
         accepts: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>, BlockError> {
-        let mut budget = HeaderBudget::of(pointer, PointerValidity::MaybeOutdated);
+        let mut budget = HeaderBudget::of(pointer, PointerValidity::NEVER_CURRENT);
         let search = CopySearch {
             depth: 0,
             budget: &mut budget,
@@ -109,7 +110,7 @@ impl BlockStore {
         &self,
         pointer: &BlockPointer,
         address: BlockAddress,
-        search: CopySearch<'_>,
+        search: CopySearch<'_, '_>,
     ) -> Result<Vec<u8>, BlockError> {
         let CopySearch {
             depth,
@@ -144,7 +145,12 @@ impl BlockStore {
         }
         let mut verify =
             |bytes: &[u8]| checksummer.verify(pointer, bytes).is_ok() && accepts(bytes);
-        let birth = pointer.physical_birth();
+        let start = ReadStart {
+            birth: pointer.physical_birth(),
+            since,
+            validity: budget.validity,
+        };
+        let birth = start.birth;
         let mut failures = vec![];
         let mut all_unavailable = true;
         let mut blames = vec![];
@@ -162,8 +168,7 @@ impl BlockStore {
             } else if let Some(begun) = begun.take() {
                 let topology = Arc::clone(&begun.topology);
                 begun.finish(&mut verify).map(|resolved| {
-                    self.count_errors(&topology, &resolved.liars, Some(address));
-                    self.repair(&topology, &resolved, birth, since);
+                    self.mend(&topology, &resolved, Some(address), start);
                     resolved.data
                 })
             } else {
@@ -178,10 +183,7 @@ impl BlockStore {
                 found.map(|resolved| {
                     match &mut budget.trial {
                         Some(trial) => trial.has_trouble |= !resolved.liars.is_empty(),
-                        None => {
-                            self.count_errors(&topology, &resolved.liars, Some(address));
-                            self.repair(&topology, &resolved, birth, since);
-                        }
+                        None => self.mend(&topology, &resolved, Some(address), start),
                     }
                     resolved.data
                 })
@@ -192,11 +194,11 @@ impl BlockStore {
                         trial.has_trouble |= !failures.is_empty();
                         return Ok(bytes);
                     }
-                    self.count_errors(&topology, &blames, Some(address));
                     if !failures.is_empty() {
                         mark::hit("second-copy-read");
+                        let since = self.count_met(&topology, &blames, Some(address), start);
+                        self.repair_copies(&topology, pointer, &bytes, &failures, since);
                     }
-                    self.repair_copies(&topology, pointer, &bytes, &failures, since);
                     return Ok(bytes);
                 }
                 Err(trouble) => {
@@ -211,7 +213,7 @@ impl BlockStore {
         }
         match &mut budget.trial {
             Some(trial) => trial.blames.extend(blames),
-            None if budget.validity == PointerValidity::Current => {
+            None if budget.validity.is_current() => {
                 self.count_errors(&topology, &blames, Some(address));
             }
             None => {}

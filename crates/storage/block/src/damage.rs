@@ -22,13 +22,33 @@ pub struct DamagedBlock {
 }
 
 /// What the reader of a block knows about its pointer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PointerValidity {
+#[derive(Clone, Copy, Default)]
+pub enum PointerValidity<'a> {
     /// It is part of the pool during the whole read. If no copy is good, devices are to blame.
     #[default]
     Current,
-    /// Another thread may free or overwrite the block during the read.
-    MaybeOutdated,
+    /// Another thread may free or overwrite the block, before the read or during it. The function tells whether the newest
+    /// state still has the pointer; it is asked before anything is repaired or counted.
+    MaybeOutdated(&'a (dyn Fn() -> bool + Sync)),
+}
+
+impl std::fmt::Debug for PointerValidity<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Current => "Current",
+            Self::MaybeOutdated(_) => "MaybeOutdated",
+        })
+    }
+}
+
+impl PointerValidity<'_> {
+    /// For a read that repairs and counts nothing.
+    pub(crate) const NEVER_CURRENT: PointerValidity<'static> =
+        PointerValidity::MaybeOutdated(&|| false);
+
+    pub(crate) fn is_current(self) -> bool {
+        matches!(self, Self::Current)
+    }
 }
 
 /// The damaged blocks found by a store and its views.

@@ -19,10 +19,10 @@ const SETS_MAX: usize = 92;
 /// The pieces of a correct gang block add up to the whole, so its tree has fewer headers than the block has
 /// sectors, each in up to three copies. Without this limit, headers that point to themselves would be
 /// retried at every level: 3^24 times.
-pub(crate) struct HeaderBudget {
+pub(crate) struct HeaderBudget<'a> {
     left: u64,
     /// Of the pointer that the read began with.
-    pub(crate) validity: PointerValidity,
+    pub(crate) validity: PointerValidity<'a>,
     /// While it is not known whether a header is the right one: nothing is repaired or counted.
     pub(crate) trial: Option<Trial>,
     /// Leaves that are not read.
@@ -38,8 +38,8 @@ pub(crate) struct Trial {
     pub(crate) blames: Vec<Blame>,
 }
 
-impl HeaderBudget {
-    pub(crate) fn of(pointer: &BlockPointer, validity: PointerValidity) -> Self {
+impl<'a> HeaderBudget<'a> {
+    pub(crate) fn of(pointer: &BlockPointer, validity: PointerValidity<'a>) -> Self {
         let sectors = pointer.psize_bytes() / GANG_HEADER_BYTES as u64;
         Self {
             left: sectors.saturating_add(u64::from(GANG_DEPTH_MAX)) * 3,
@@ -53,7 +53,7 @@ impl HeaderBudget {
         Self {
             trial: Some(Trial::default()),
             without,
-            ..Self::of(pointer, PointerValidity::MaybeOutdated)
+            ..Self::of(pointer, PointerValidity::NEVER_CURRENT)
         }
     }
     pub(crate) fn take(&mut self) -> Result<(), CopyTrouble> {
@@ -95,12 +95,12 @@ impl BlockStore {
         dva: Dva,
         address: BlockAddress,
         place: GangPlace<'_>,
-        budget: &mut HeaderBudget,
+        budget: &mut HeaderBudget<'_>,
     ) -> Result<Vec<u8>, CopyTrouble> {
         budget.take()?;
         let mut next = Some(match &budget.trial {
             Some(_) => self.quiet_header(pointer, dva, budget.without)?,
-            None => self.read_gang_header(pointer, dva)?,
+            None => self.read_gang_header(pointer, dva, budget.validity)?,
         });
         let outer = budget.trial.take();
         let mut tried = vec![];
@@ -119,7 +119,7 @@ impl BlockStore {
                     if !tried.is_empty() {
                         mark::hit("older-gang-header");
                         if self.is_newest(&found, &bytes) {
-                            self.keep_header(pointer, dva, &found);
+                            self.keep_header(pointer, dva, &found, budget.validity);
                         }
                     }
                     if trial.has_trouble {
@@ -160,7 +160,7 @@ impl BlockStore {
         let (trouble, blames) = failure.unwrap_or_else(none);
         match &mut budget.trial {
             Some(outer) => outer.blames.extend(blames),
-            None if budget.validity == PointerValidity::Current => {
+            None if budget.validity.is_current() => {
                 self.count_errors(&self.topology(), &blames, Some(address));
             }
             None => {}
@@ -210,7 +210,7 @@ impl BlockStore {
         header: &GangHeader,
         address: BlockAddress,
         place: GangPlace<'_>,
-        budget: &mut HeaderBudget,
+        budget: &mut HeaderBudget<'_>,
     ) -> Result<Vec<u8>, CopyTrouble> {
         let GangPlace { depth, expected } = place;
         if depth >= GANG_DEPTH_MAX {
@@ -272,7 +272,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         place: GangPlace<'_>,
-        budget: &mut HeaderBudget,
+        budget: &mut HeaderBudget<'_>,
     ) -> Result<Vec<u8>, CopyTrouble> {
         let mut last = CopyTrouble::Other("gang pointer without an address".into());
         for dva in pointer.dvas() {
@@ -325,7 +325,7 @@ impl BlockStore {
         pointer: &BlockPointer,
         address: BlockAddress,
         depth: u32,
-        budget: &mut HeaderBudget,
+        budget: &mut HeaderBudget<'_>,
         extents: &mut Vec<Dva>,
     ) -> Result<(), BlockError> {
         let invalid = |error| BlockError::Invalid { address, error };
@@ -347,7 +347,7 @@ impl BlockStore {
         for dva in pointer.dvas() {
             let found = budget
                 .take()
-                .and_then(|()| self.read_gang_header(pointer, dva));
+                .and_then(|()| self.read_gang_header(pointer, dva, budget.validity));
             let header = match found {
                 Ok(found) => self.sure_header(pointer, dva, found, address, depth)?,
                 Err(trouble) => {

@@ -6,9 +6,11 @@
 //! Page `docs/format/gang-header.md`.
 
 use crate::copies::{CopyTrouble, LeftOut, ReadParams};
+use crate::damage::PointerValidity;
 use crate::gang::{GangPlace, HeaderBudget};
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
+use crate::write::ReadStart;
 use crate::{BlockAddress, BlockError, BlockStore, CopyFailure};
 use millpond_checksum::{Form, GangVerifier, find_gang_header};
 use millpond_ondisk::{BlockPointer, Dva, GANG_HEADER_BYTES, GangHeader};
@@ -81,9 +83,10 @@ impl BlockStore {
         &self,
         pointer: &BlockPointer,
         dva: Dva,
+        validity: PointerValidity<'_>,
     ) -> Result<FoundHeader, CopyTrouble> {
         self.await_write(pointer);
-        self.read_header_that(pointer, dva, &mut |_| true)
+        self.read_header_that(pointer, dva, validity, &mut |_| true)
     }
 
     /// As [`BlockStore::read_gang_header`], but nothing is repaired or counted, and leaves may be left out.
@@ -111,24 +114,35 @@ impl BlockStore {
     }
 
     /// Writes a header, which is the right one, to the leaves that have another one at this address.
-    pub(crate) fn keep_header(&self, pointer: &BlockPointer, dva: Dva, right: &FoundHeader) {
+    pub(crate) fn keep_header(
+        &self,
+        pointer: &BlockPointer,
+        dva: Dva,
+        right: &FoundHeader,
+        validity: PointerValidity<'_>,
+    ) {
         let mut is_right = |header: &GangHeader| right.is_same(header);
         // If it fails, they keep what they have.
-        let _ = self.read_header_that(pointer, dva, &mut is_right);
+        let _ = self.read_header_that(pointer, dva, validity, &mut is_right);
     }
 
     fn read_header_that(
         &self,
         pointer: &BlockPointer,
         dva: Dva,
+        validity: PointerValidity<'_>,
         accepts: &mut dyn FnMut(&GangHeader) -> bool,
     ) -> Result<FoundHeader, CopyTrouble> {
         let since = self.writing.reuses();
         let topology = self.topology();
         let (found, resolved) =
             self.find_header(&topology, pointer, dva, LeftOut::default(), accepts)?;
-        self.count_errors(&topology, &resolved.liars, None);
-        self.repair(&topology, &resolved, pointer.physical_birth(), since);
+        let start = ReadStart {
+            birth: pointer.physical_birth(),
+            since,
+            validity,
+        };
+        self.mend(&topology, &resolved, None, start);
         Ok(found)
     }
 

@@ -258,7 +258,7 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         retention: Retention,
-        validity: PointerValidity,
+        validity: PointerValidity<'_>,
     ) -> Result<Arc<Block>, BlockError> {
         self.admit(pointer, address, key)?;
         if pointer.is_hole() {
@@ -290,7 +290,7 @@ impl BlockStore {
         rank::check_io();
         let read = || self.read_shared(&cache_key, pointer, address, key, retention, validity);
         let outcome = self.with_retries(read);
-        if outcome.is_ok() || validity == PointerValidity::Current {
+        if outcome.is_ok() || validity.is_current() {
             self.note_damage(pointer, address, &outcome);
         }
         outcome
@@ -315,7 +315,7 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         retention: Retention,
-        validity: PointerValidity,
+        validity: PointerValidity<'_>,
     ) -> Result<Arc<Block>, BlockError> {
         let (class, mut has_joined) = (class_of(pointer), false);
         let flight = loop {

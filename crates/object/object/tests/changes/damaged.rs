@@ -3,8 +3,8 @@
 use crate::{Bench, dataset, file, noise};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_object::{BlockError, Object, ObjectError, ObjectSetView, SyncedSet};
-use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectId};
+use millpond_object::{BlockError, Object, ObjectError, ObjectSetView, SyncedSet, WritePolicy};
+use millpond_ondisk::{BlockId, BlockPointer, Level, ObjectId, Txg};
 use millpond_vdev::LeafId;
 
 /// Pointers in an indirect block of 4 KiB.
@@ -65,6 +65,53 @@ fn a_lost_block_is_counted_once_and_remembered() {
     let damaged = bench.store.damaged_blocks();
     let blocks: Vec<_> = damaged.iter().map(|block| block.address.block).collect();
     assert_eq!(blocks, [BlockId(1)]);
+}
+
+/// A sync may free a block while it is read. Then its place is another block's soon, of which one copy may be written.
+#[test]
+fn a_block_that_a_sync_replaced_during_the_read_is_not_repaired() {
+    for is_replaced in [false, true] {
+        let mut bench = dataset();
+        let policy = bench.set.policy();
+        bench.set.set_policy(WritePolicy {
+            copies: 2,
+            ..policy
+        });
+        let content = noise(1, 4 * BLOCK as usize);
+        let tx = bench.begin();
+        let new = bench.set.allocate(&tx, file(BLOCK as u32)).unwrap();
+        new.write(&tx, 0, &content).unwrap();
+        let id = new.id();
+        drop((tx, new));
+        let (_, committed) = bench.sync();
+        let pointer = committed.object(id).unwrap();
+        let pointer = pointer.pointer(Level(0), BlockId(0)).unwrap();
+        let first = pointer.dvas().next().unwrap();
+        bench.sink.damage_copy(first, BLOCK);
+        bench.store = bench.sink.store();
+        bench.reopen();
+        bench.store.space_is_reusable(Txg(u64::MAX));
+        bench.store.set_repair(true);
+        let object = object(&bench, id);
+        let mut back = vec![0; BLOCK as usize];
+        // Indirect blocks are cached now.
+        object.read(3 * BLOCK, &mut back).unwrap();
+        let bench = Arc::new(bench);
+        if is_replaced {
+            let (bench, object) = (Arc::clone(&bench), Arc::clone(&object));
+            bench.clone().sink.before_read(move || {
+                let tx = bench.begin();
+                object.write(&tx, 0, &noise(2, BLOCK as usize)).unwrap();
+                drop(tx);
+                sync(&bench);
+            });
+        }
+        object.read(0, &mut back).unwrap();
+        assert!(back == content[..BLOCK as usize]);
+        assert_eq!(bench.sink.is_damaged(first), is_replaced);
+        let errors = bench.store.topology().leaf_stats(LeafId(0)).checksum_errors;
+        assert_eq!(errors, u64::from(!is_replaced));
+    }
 }
 
 #[test]

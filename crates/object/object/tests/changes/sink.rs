@@ -3,7 +3,7 @@
 use millpond_block::{BlockCache, BlockStore, Topology};
 use millpond_checksum::checksum;
 use millpond_compress::{ZstdLevel, compress};
-use millpond_device::{Device, MemoryDevice};
+use millpond_device::{Device, DeviceError, MemoryDevice};
 use millpond_env::sync::{Arc, Mutex};
 use millpond_object::{BlockError, BlockSink, Leak, ObjectError, WriteJob};
 use millpond_ondisk::{
@@ -15,8 +15,50 @@ use std::collections::BTreeMap;
 
 /// Never reuses space, so that every earlier state stays readable.
 pub struct TestSink {
-    device: Arc<MemoryDevice>,
+    device: Arc<HookedDevice>,
     state: Mutex<SinkState>,
+}
+
+const JUNK: u8 = 0xa5;
+
+#[derive(Debug)]
+struct HookedDevice {
+    inner: MemoryDevice,
+    before_read: Mutex<Option<Hook>>,
+}
+
+/// A hook that runs once, during a request.
+struct Hook(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hook")
+    }
+}
+
+impl Device for HookedDevice {
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+    fn sector_bytes(&self) -> u32 {
+        self.inner.sector_bytes()
+    }
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let hook = self.before_read.lock().take();
+        if let Some(Hook(hook)) = hook {
+            hook();
+        }
+        self.inner.read(offset_bytes, buffer)
+    }
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(offset_bytes, bytes)
+    }
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.inner.flush()
+    }
+    fn discard(&self, offset_bytes: u64, length_bytes: u64) -> Result<(), DeviceError> {
+        self.inner.discard(offset_bytes, length_bytes)
+    }
 }
 
 #[derive(Default)]
@@ -35,7 +77,10 @@ struct SinkState {
 impl TestSink {
     pub fn new() -> Self {
         Self {
-            device: Arc::new(MemoryDevice::new(vec![0; 1 << 30])),
+            device: Arc::new(HookedDevice {
+                inner: MemoryDevice::new(vec![0; 1 << 30]),
+                before_read: Mutex::default(),
+            }),
             state: Mutex::new(SinkState::default()),
         }
     }
@@ -63,10 +108,25 @@ impl TestSink {
     /// Overwrites all copies of a block on the device.
     pub fn damage(&self, pointer: &BlockPointer) {
         for dva in pointer.dvas() {
-            let junk = vec![0xa5; pointer.psize_bytes() as usize];
-            let place = VDEV_DATA_START_BYTES + dva.offset_bytes;
-            self.device.write(place, &junk).unwrap();
+            self.damage_copy(dva, pointer.psize_bytes());
         }
+    }
+    /// Overwrites one copy of a block of this size.
+    pub fn damage_copy(&self, dva: Dva, size_bytes: u64) {
+        let junk = vec![JUNK; size_bytes as usize];
+        let place = VDEV_DATA_START_BYTES + dva.offset_bytes;
+        self.device.write(place, &junk).unwrap();
+    }
+    /// Whether a copy of a block still has what [`TestSink::damage_copy`] wrote.
+    pub fn is_damaged(&self, dva: Dva) -> bool {
+        let mut found = [0; 512];
+        let place = VDEV_DATA_START_BYTES + dva.offset_bytes;
+        self.device.read(place, &mut found).unwrap();
+        found == [JUNK; 512]
+    }
+    /// Runs a hook at the next read.
+    pub fn before_read(&self, hook: impl FnOnce() + Send + 'static) {
+        *self.device.before_read.lock() = Some(Hook(Box::new(hook)));
     }
     pub fn rewrites(&self) -> u64 {
         self.state.lock().rewrites

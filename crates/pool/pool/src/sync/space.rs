@@ -44,8 +44,8 @@ impl Pool {
     /// allocatable.
     fn release_all_freed(&self) -> bool {
         // As after a commit: a repair that a read began before may go to another block from now on.
-        self.store.space_is_reusable();
         let until = self.uberblock().txg;
+        self.store.space_is_reusable(until);
         let now_ns = self.env.clock.monotonic_ns();
         let pinned = self.pins.release(until, true, now_ns);
         match self.allocator.release_freed(until, &pinned) {

@@ -169,7 +169,7 @@ impl Pool {
         let outcome = self.try_write_txg(syncing, inline).and_then(|()| {
             // Not `txg`: a frozen pool commits nothing.
             self.allocator.note_committed(self.uberblock().txg);
-            self.store.space_is_reusable();
+            self.store.space_is_reusable(self.uberblock().txg);
             let is_short = self.allocator.is_short();
             // A txg above the last commit changed nothing, and a view of that commit must stay possible.
             let wanted = PoolAllocator::reusable_until(txg, is_short).min(self.uberblock().txg);

@@ -11,7 +11,7 @@ impl BlockStore {
         address: BlockAddress,
         key: Option<&Arc<DatasetKey>>,
         begun: Option<Begun>,
-        validity: PointerValidity,
+        validity: PointerValidity<'_>,
     ) -> Result<Fetched, BlockError> {
         let mut stored = self.read_copies(pointer, address, begun, validity)?;
         // The cache charges the length.

@@ -38,6 +38,8 @@ pub(crate) struct Writing {
     is_repairing: AtomicBool,
     /// Incremented each time freed space may be allocated again.
     reuses: AtomicU64,
+    /// The txg of the last commit.
+    committed: AtomicU64,
     /// Held, shared, while a repair is written: what it overwrites must not become another block meanwhile.
     repairs: RwLock<(), rank::ViewRepairs>,
     /// The most bytes to keep until they are flushed, if fewer than [`RETAINED_BYTES_MAX`].
@@ -113,6 +115,11 @@ impl Writing {
         self.reuses.load(Ordering::SeqCst)
     }
 
+    /// The txg of the last commit, as far as [`BlockStore::space_is_reusable`] was told.
+    pub(crate) fn committed(&self) -> Txg {
+        Txg(self.committed.load(Ordering::SeqCst))
+    }
+
     pub(crate) fn is_repairing(&self) -> bool {
         self.is_repairing.load(Ordering::Relaxed)
     }
@@ -155,10 +162,12 @@ impl BlockStore {
         let _ = self.writing.dirty_gauge.set(Box::new(gauge));
     }
 
-    /// Notes that space freed in earlier txgs may be allocated from now on. Waits for the repairs that are being written.
-    /// Reads that began before no longer repair anything: their block may have been freed and its space reused.
-    pub fn space_is_reusable(&self) {
+    /// Notes the txg that is committed, and that space freed up to it may be allocated from now on. Waits for the repairs
+    /// that are being written. Reads that began before no longer repair anything: their block may have been freed and its
+    /// space reused.
+    pub fn space_is_reusable(&self, committed: Txg) {
         let _no_repairs = self.writing.repairs.write();
+        self.writing.committed.store(committed.0, Ordering::SeqCst);
         self.writing.reuses.fetch_add(1, Ordering::SeqCst);
     }
 

@@ -28,7 +28,7 @@ pub(crate) use log::ExtentWrite;
 pub use log::LogWrite;
 pub use protect::WriteKey;
 pub use repair::WriteBackErrors;
-pub(crate) use repair::{RangeWrite, write_leaf_range, write_over};
+pub(crate) use repair::{RangeWrite, ReadStart, write_leaf_range, write_over};
 pub use share::{Dedup, FoundBlock, SharedBlocks, WantedBlock};
 
 use crate::io_stats::IoClass;

@@ -3,25 +3,81 @@
 //! A repair goes to the address of a block that is being read. Meanwhile the block may be freed and its
 //! space allocated to another block. So a repair is written only if no freed space became available since
 //! the read began, and none becomes available until it is written ([`BlockStore::space_is_reusable`]).
+//!
+//! A reader may have had its pointer for longer ([`PointerValidity::MaybeOutdated`]). Then its block counts as one of the
+//! pool only if the newest state still has it when the read is done. And if the txg of its birth is not committed, nothing
+//! is repaired: the sync may overwrite the block in a later pass.
 
 use super::heal::is_right_now;
+use crate::damage::PointerValidity;
 use crate::io_stats::IoClass;
 use crate::io_watch::time_write;
 use crate::topology::Topology;
 use crate::unflushed::{Content, Ended};
-use crate::{BlockStore, CopyFailure};
+use crate::{BlockAddress, BlockStore, CopyFailure};
 use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockPointer, Dva, Txg};
-use millpond_vdev::{BlameReason, BlockPiece, BlockRange, LeafId, Resolved, block_pieces};
+use millpond_vdev::{Blame, BlameReason, BlockPiece, BlockRange, LeafId, Resolved, block_pieces};
+
+/// What was known of a block when its read began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadStart<'a> {
+    /// Its physical birth.
+    pub(crate) birth: Txg,
+    /// [`Writing::reuses`](super::flush::Writing::reuses).
+    pub(crate) since: u64,
+    pub(crate) validity: PointerValidity<'a>,
+}
 
 impl BlockStore {
-    /// Writes what leaves should have held, if repairs are enabled. A failed repair is counted against the
-    /// leaf, whose bytes stay wrong; the read succeeds anyway.
-    pub(crate) fn repair(&self, topology: &Topology, resolved: &Resolved, birth: Txg, since: u64) {
-        if resolved.repairs.is_empty() || !self.may_repair(since) {
+    /// Counts the errors that a successful read met, and repairs what was wrong, unless the block may have left the pool.
+    pub(crate) fn mend(
+        &self,
+        topology: &Topology,
+        resolved: &Resolved,
+        address: Option<BlockAddress>,
+        start: ReadStart<'_>,
+    ) {
+        if resolved.liars.is_empty() && resolved.repairs.is_empty() {
             return;
         }
+        let since = self.count_met(topology, &resolved.liars, address, start);
+        self.repair(topology, resolved, start.birth, since);
+    }
+
+    /// Counts the errors that a successful read met. Wrong bytes count only if the block is known to be part of the pool.
+    /// Returns the number of reuses that repairs depend on, if it may be repaired.
+    pub(crate) fn count_met(
+        &self,
+        topology: &Topology,
+        blames: &[Blame],
+        address: Option<BlockAddress>,
+        start: ReadStart<'_>,
+    ) -> Option<u64> {
+        let PointerValidity::MaybeOutdated(is_in_newest_state) = start.validity else {
+            self.count_errors(topology, blames, address);
+            return Some(start.since);
+        };
+        // Before the question: space that is freed after the answer is reusable only once the number has risen.
+        let since = self.writing.reuses();
+        if start.birth <= self.writing.committed() && is_in_newest_state() {
+            self.count_errors(topology, blames, address);
+            return Some(since);
+        }
+        mark::hit("outdated-read-repairs-nothing");
+        let of_devices = blames.iter().copied();
+        let of_devices = of_devices.filter(|blame| blame.reason != BlameReason::Checksum);
+        self.count_errors(topology, &of_devices.collect::<Vec<_>>(), address);
+        None
+    }
+
+    /// Writes what leaves should have held, if repairs are enabled. A failed repair is counted against the
+    /// leaf, whose bytes stay wrong; the read succeeds anyway.
+    fn repair(&self, topology: &Topology, resolved: &Resolved, birth: Txg, since: Option<u64>) {
+        let Some(since) = since.filter(|since| self.may_repair(*since)) else {
+            return;
+        };
         for repair in &resolved.repairs {
             let (leaf, offset_bytes) = (repair.leaf, repair.offset_bytes);
             let mut blames = resolved.liars.iter().filter(|blame| blame.leaf == leaf);
@@ -68,11 +124,11 @@ impl BlockStore {
         pointer: &BlockPointer,
         stored: &[u8],
         failures: &[CopyFailure],
-        since: u64,
+        since: Option<u64>,
     ) {
-        if failures.is_empty() || !self.may_repair(since) {
+        let Some(since) = since.filter(|since| self.may_repair(*since)) else {
             return;
-        }
+        };
         for CopyFailure { dva, .. } in failures {
             let Dva {
                 vdev,

@@ -45,7 +45,7 @@ struct GangRewrite<'a> {
     placer: &'a Placer<'a>,
     job: &'a BlockWrite,
     bytes: &'a Arc<Vec<u8>>,
-    budget: HeaderBudget,
+    budget: HeaderBudget<'static>,
     extents: Vec<Extent>,
 }
 
@@ -98,7 +98,9 @@ impl GangRewrite<'_> {
     fn header(&mut self, pointer: &BlockPointer) -> Option<FoundHeader> {
         pointer.dvas().find_map(|dva| {
             self.budget.take().ok()?;
-            self.placer.store.read_gang_header(pointer, dva).ok()
+            (self.placer.store)
+                .read_gang_header(pointer, dva, PointerValidity::Current)
+                .ok()
         })
     }
 

@@ -229,7 +229,7 @@ fn a_failed_read_by_an_outdated_pointer_blames_no_device() {
         };
         let read =
             |validity| store.read_if_valid(&pointer, address(), None, Retention::Keep, validity);
-        assert!(read(PointerValidity::MaybeOutdated).is_err());
+        assert!(read(PointerValidity::MaybeOutdated(&|| true)).is_err());
         assert_eq!((errors(), store.damaged_blocks().len()), (0, 0), "{vdev:?}");
         assert!(read(PointerValidity::Current).is_err());
         assert!(errors() >= pool.devices.len() as u64, "{vdev:?}");
@@ -386,11 +386,64 @@ fn reads_begun_before_space_reuse_repair_nothing() {
     store.set_repair(true);
     let reader = Arc::clone(&store);
     // While the good copy is read, a txg ends in which the block may have been freed.
-    pool.devices[1].before_read(move || reader.space_is_reusable());
+    pool.devices[1].before_read(move || reader.space_is_reusable(TXG));
     let read = store.read_uncached(&pointer, address(), None).unwrap();
     assert_eq!(read.bytes, Arc::new(content));
     assert!(pool.devices[0].inner.to_vec() == spoilt);
     assert_eq!(store.topology().leaf_stats(LeafId(0)).repaired_bytes, 0);
+}
+
+/// A reader can have had its pointer for some txgs before it reads. Meanwhile the block may have been freed, and one side of
+/// a new block may be on the devices already.
+#[test]
+fn reads_by_pointers_that_are_outdated_repair_and_blame_nothing() {
+    let _mark = mark::expect("outdated-read-repairs-nothing");
+    for vdev in [Vdev::Mirror(2), Vdev::Raidz(3, 1)] {
+        let pool = Pool::new(&[(vdev, 9)]);
+        let content = noise(1, 8192);
+        let pointer = pool.write_one(job(content.clone())).pointer;
+        let mut repairs = 0;
+        for committed in [Txg(TXG.0 - 1), TXG] {
+            for is_newest in [false, true] {
+                let may_repair = is_newest && committed == TXG;
+                for leaf in 0..2 {
+                    let right = pool.devices[leaf].inner.to_vec();
+                    spoil(&pool.devices[leaf], 0);
+                    let spoilt = pool.devices[leaf].inner.to_vec();
+                    let store = pool.reopened();
+                    store.space_is_reusable(committed);
+                    store.set_repair(true);
+                    let ask = || is_newest;
+                    let validity = PointerValidity::MaybeOutdated(&ask);
+                    for _ in 0..4 {
+                        // A mirror may read the other side.
+                        let read = store.read_if_valid(
+                            &pointer,
+                            address(),
+                            None,
+                            Retention::Drop,
+                            validity,
+                        );
+                        assert_eq!(read.unwrap().bytes, Arc::new(content.clone()));
+                    }
+                    let found = pool.devices[leaf].inner.to_vec();
+                    let errors = store
+                        .topology()
+                        .leaf_stats(LeafId(leaf as u32))
+                        .checksum_errors;
+                    // If the spoilt bytes were not read, nothing was repaired.
+                    let is_unchanged = found == spoilt && errors == 0;
+                    assert!(
+                        is_unchanged || may_repair && found == right,
+                        "{vdev:?}: {leaf}"
+                    );
+                    repairs += u32::from(!is_unchanged);
+                    pool.devices[leaf].inner.write(0, &right).unwrap();
+                }
+            }
+        }
+        assert!(repairs > 0, "{vdev:?}");
+    }
 }
 
 /// A side of a mirror is read once more before it is repaired. Meanwhile a txg may end in which the block is freed.
@@ -410,7 +463,7 @@ fn a_repair_is_dropped_if_space_is_reused_before_it_is_written() {
         // The first read is that of the block, if this side is read first.
         let device = Arc::clone(&pool.devices[leaf]);
         pool.devices[leaf].before_read(move || {
-            device.before_read(move || reader.space_is_reusable());
+            device.before_read(move || reader.space_is_reusable(TXG));
         });
         let read = store.read_uncached(&pointer, address(), None).unwrap();
         assert_eq!(read.bytes, Arc::new(content.clone()));
