@@ -6,8 +6,10 @@ use crate::leaf_requests::LeafRequests;
 use crate::leaf_status::{LeafMonitor, LeafStatus};
 use crate::request_errors::{RequestError, RequestErrorKind, RequestErrors};
 use crate::unflushed::UnflushedWrites;
+use millpond_device::DeviceError;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
-use millpond_env::sync::atomic::{AtomicU64, Ordering};
+use millpond_env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use millpond_ondisk::Txg;
 
 /// Statistics of a leaf since the pool was opened, counted as in `zpool status`.
@@ -35,6 +37,8 @@ pub struct LeafCounters {
     queue: LeafQueue,
     device_bytes: AtomicU64,
     errors: RequestErrors,
+    /// Whether the leaf is in no topology any more.
+    has_left: AtomicBool,
 }
 
 /// A copy of a leaf's counters.
@@ -81,6 +85,30 @@ impl LeafCounters {
     #[must_use]
     pub fn status(&self) -> &LeafStatus {
         &self.status
+    }
+
+    /// Notes whether the leaf has left the pool. A reader with an older topology repairs nothing on it then: the device may
+    /// belong to another pool by now.
+    pub(crate) fn set_left(&self, has_left: bool) {
+        self.has_left.store(has_left, Ordering::SeqCst);
+    }
+
+    /// Asks right before a repair whether the pool may still make it.
+    pub(crate) fn check_repair(&self) -> Result<(), DeviceError> {
+        self.queue.check_lease()?;
+        match self.has_left.load(Ordering::SeqCst) {
+            false => Ok(()),
+            true => {
+                mark::hit("repair-of-departed-leaf-dropped");
+                Err(DeviceError::Io {
+                    action: "repair",
+                    offset_bytes: 0,
+                    length_bytes: 0,
+                    errno: 0,
+                    message: "the device has left the pool".to_owned(),
+                })
+            }
+        }
     }
 
     pub(crate) fn requests(&self) -> &LeafRequests {

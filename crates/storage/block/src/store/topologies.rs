@@ -1,10 +1,12 @@
 //! The topology of a store and of its views, and how it is replaced.
 
 use super::BlockStore;
+use crate::LeafCounters;
 use crate::topology::Topology;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, RwLock, Weak};
 use millpond_vdev::Reflow;
+use std::collections::HashSet;
 
 /// A topology that may be replaced.
 pub(super) type TopologyCell = RwLock<Arc<Topology>, rank::Topology>;
@@ -31,17 +33,24 @@ impl BlockStore {
             // No other thread could make the requests.
             topology.deadline = None;
         }
-        let old = std::mem::replace(&mut *self.topology.write(), Arc::new(topology));
-        self.note_former(&old);
-        drop(old);
-        self.tell_followers();
+        self.replace_topology(|_| topology);
     }
     /// Changes the current leaves, for instance what each has missed. Counters are kept.
     pub fn change_topology(&self, change: impl FnOnce(&mut Topology)) {
+        self.replace_topology(|present| {
+            let mut topology = present.clone();
+            change(&mut topology);
+            topology
+        });
+    }
+
+    fn replace_topology(&self, new: impl FnOnce(&Topology) -> Topology) {
         let mut present = self.topology.write();
-        let mut topology = Topology::clone(&present);
-        change(&mut topology);
-        let old = std::mem::replace(&mut *present, Arc::new(topology));
+        let new = new(&present);
+        if !self.is_view {
+            note_left(&present.counters, &new.counters);
+        }
+        let old = std::mem::replace(&mut *present, Arc::new(new));
         drop(present);
         self.note_former(&old);
         drop(old);
@@ -126,5 +135,16 @@ impl BlockStore {
     pub fn uses_former_topology(&self) -> bool {
         let former = self.former.lock();
         former.iter().any(|topology| topology.strong_count() > 0)
+    }
+}
+
+/// Notes which leaves have left with the old topology.
+fn note_left(old: &[Arc<LeafCounters>], new: &[Arc<LeafCounters>]) {
+    let kept: HashSet<_> = new.iter().map(Arc::as_ptr).collect();
+    for counters in old {
+        counters.set_left(!kept.contains(&Arc::as_ptr(counters)));
+    }
+    for counters in new {
+        counters.set_left(false);
     }
 }

@@ -300,7 +300,7 @@ fn write_parts(
         let is_valid = expiry.during(|| {
             let write = || {
                 let _operation = counters.queue().enter(IoClass::AsyncWrite);
-                match counters.queue().check_lease() {
+                match counters.check_repair() {
                     Ok(()) => device.write_many(run),
                     Err(error) => refuse(run, &error),
                 }

@@ -279,7 +279,10 @@ pub(crate) fn write_leaf_range(topology: &Topology, write: &RangeWrite<'_>) -> b
         let begun = (counters.unflushed()).begin(&device, overwritten.into_iter());
         let write = || {
             let _operation = counters.queue().enter(IoClass::AsyncWrite);
-            counters.queue().check_lease()?;
+            match is_repair {
+                true => counters.check_repair()?,
+                false => counters.queue().check_lease()?,
+            }
             device.write(offset_bytes, &bytes)
         };
         let outcome = time_write(&clock, &counters, IoClass::AsyncWrite, length, write);

@@ -446,6 +446,33 @@ fn reads_by_pointers_that_are_outdated_repair_and_blame_nothing() {
     }
 }
 
+/// After a detach the device may belong to another pool.
+#[test]
+fn a_read_that_began_before_a_leaf_left_does_not_repair_it() {
+    let _mark = mark::expect("repair-of-departed-leaf-dropped");
+    let pool = Pool::new(&[(Vdev::Mirror(2), 9)]);
+    let content = noise(1, 8192);
+    let pointer = pool.write_one(job(content.clone())).pointer;
+    for leaf in 0..2 {
+        let right = pool.devices[leaf].inner.to_vec();
+        spoil(&pool.devices[leaf], 0);
+        let spoilt = pool.devices[leaf].inner.to_vec();
+        let store = Arc::new(pool.reopened());
+        store.set_repair(true);
+        let reader = Arc::clone(&store);
+        pool.devices[leaf].before_read(move || {
+            reader.change_topology(|topology| {
+                topology.counters[leaf] = topology.new_counters();
+            });
+        });
+        let read = store.read_uncached(&pointer, address(), None).unwrap();
+        assert_eq!(read.bytes, Arc::new(content.clone()));
+        pool.devices[leaf].before_read(|| {});
+        assert!(pool.devices[leaf].inner.to_vec() == spoilt, "leaf {leaf}");
+        pool.devices[leaf].inner.write(0, &right).unwrap();
+    }
+}
+
 /// A side of a mirror is read once more before it is repaired. Meanwhile a txg may end in which the block is freed.
 #[test]
 fn a_repair_is_dropped_if_space_is_reused_before_it_is_written() {
