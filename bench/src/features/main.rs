@@ -1,6 +1,6 @@
 //! Measures features that change how blocks are stored, beside the same work without them.
 //!
-//! Usage: `features [--rounds N] [--folder FOLDER] [--mib N]`.
+//! Usage: `features [--rounds N] [--folder FOLDER] [--mib N] [--only copies|clones|streams|evacuation|expansion]`.
 //!
 //! Each round makes pools of images in `FOLDER` with `--mib` MiB of files (default 1024), and measures in turn: a tree copied
 //! twice with and without dedup; the clone of a file, and of one ten times as long; streams of a plain and of an encrypted file
@@ -45,29 +45,38 @@ impl Stage<'_> {
 
 const CACHE_BYTES: u64 = 256 << 20;
 
+type Measure = fn(&Stage<'_>, &mut Rows) -> Result<()>;
+
+const MEASURES: [(&str, Measure); 5] = [
+    ("copies", copies::measure),
+    ("clones", clones::measure),
+    ("streams", streams::measure),
+    ("evacuation", moves::evacuation),
+    ("expansion", moves::expansion),
+];
+
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let (mut rounds, mut mib) = (3u64, 1024u64);
     let mut folder = PathBuf::from("target/bench");
+    let mut only = None;
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().context(argument.clone());
         match argument.as_str() {
             "--rounds" => rounds = value()?.parse()?,
             "--mib" => mib = value()?.parse()?,
             "--folder" => folder = value()?.into(),
+            "--only" => only = Some(value()?),
             _ => anyhow::bail!("unknown argument {argument}"),
         }
     }
     let mut rows = Rows::of("features");
     for round in 1..=rounds {
         eprintln!("features: round {round} of {rounds}");
-        for measure in [
-            copies::measure,
-            clones::measure,
-            streams::measure,
-            moves::evacuation,
-            moves::expansion,
-        ] {
+        for (name, measure) in MEASURES {
+            if only.as_deref().is_some_and(|only| only != name) {
+                continue;
+            }
             let scratch = tempfile::tempdir_in(&folder)?;
             let stage = Stage {
                 folder: scratch.path(),

@@ -1,4 +1,4 @@
-//! A pool of buffers that evicted blocks leave for the next reads.
+//! A pool of buffers that evicted blocks leave for the next reads, and for blocks that are encrypted.
 //!
 //! Each cached read needs a buffer, and the block evicted for it frees one. Returning that memory to the
 //! operating system and getting it back costs a page fault and a clearing of each page: for a 128 KiB
@@ -63,9 +63,16 @@ impl BufferPool {
         }
     }
 
+    /// A copy of these bytes, in a buffer from the pool or a new one.
+    pub(crate) fn copy(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut copy = self.buffer(bytes.len()).memory;
+        copy.extend_from_slice(bytes);
+        copy
+    }
+
     /// Keeps a buffer whose size is a power of two, as records have, if the limit allows it. Drops buffers
     /// of other sizes to stay below the limit.
-    fn give(&self, mut buffer: Vec<u8>) {
+    pub(crate) fn give(&self, mut buffer: Vec<u8>) {
         let size = buffer.capacity();
         if size < ROOM_BYTES_MIN || size > self.bytes_max || !size.is_power_of_two() {
             return;
@@ -141,6 +148,18 @@ mod tests {
         let fresh = buffers.buffer(1 << 17);
         assert_eq!((fresh.memory.capacity(), fresh.is_used), (1 << 17, false));
         assert_eq!(buffers.kept.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_copy_takes_a_buffer_of_the_pool() {
+        let buffers = BufferPool::new(1 << 20);
+        let bytes = vec![7; 1 << 17];
+        let at = bytes.as_ptr();
+        buffers.recycle([block(Arc::new(bytes))]);
+        let of = vec![8; 1 << 17];
+        let copy = buffers.copy(&of);
+        assert_eq!((copy.as_ptr(), &copy), (at, &of));
+        assert_eq!(buffers.copy(&of), of, "the pool is empty");
     }
 
     #[test]

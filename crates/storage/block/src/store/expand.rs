@@ -76,7 +76,7 @@ impl BlockStore {
             match key {
                 Some(key) => {
                     // A copy, as the cache keeps the ciphertext.
-                    let mut bytes = stored.to_vec();
+                    let mut bytes = self.cache.buffers.copy(&stored);
                     key.decrypt_block(pointer, &mut bytes)
                         .map_err(unauthentic)?;
                     decrypted = Some(bytes);
@@ -101,6 +101,9 @@ impl BlockStore {
                 let buffer = buffer.or_else(|| self.cache.buffers.take(length));
                 let source = decrypted.as_ref().unwrap_or(&stored);
                 let bytes = decompress_into(pointer, source, address, buffer.unwrap_or_default())?;
+                if let Some(decrypted) = decrypted {
+                    self.cache.buffers.give(decrypted);
+                }
                 (Arc::new(bytes), Some(stored))
             }
         };

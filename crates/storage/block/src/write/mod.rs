@@ -255,9 +255,10 @@ impl Run<'_> {
     fn lay_out(&self, jobs: Vec<BlockWrite>, extents: &mut Vec<Extent>) -> Vec<BlockProgress> {
         let units = allocation_units(&self.topology.tree);
         let checksummer = Arc::clone(self.checksummer);
+        let cache = Arc::clone(&self.store.cache);
         let pools = self.store.writing.pools(self.topology);
         let prepared = pools.processors.map(jobs, move |job: BlockWrite| {
-            let prepared = prepare(&job, units, &checksummer);
+            let prepared = prepare(&job, units, &checksummer, &cache.buffers);
             (job, prepared)
         });
         let mut found = self.look_up(&prepared).into_iter();

@@ -2,6 +2,7 @@
 
 use super::protect::{Protection, protect, protect_raw};
 use super::{BlockWrite, EncodedContent};
+use crate::buffer_pool::BufferPool;
 use millpond_checksum::{Checksummer, Form};
 use millpond_compress::{AllocationUnits, StoredForm, stored_form};
 use millpond_env::sync::Arc;
@@ -39,6 +40,7 @@ pub(super) fn prepare(
     job: &BlockWrite,
     units: AllocationUnits,
     checksummer: &Checksummer,
+    buffers: &BufferPool,
 ) -> Result<Prepared, String> {
     let lsize = job.content.len();
     check(job)?;
@@ -86,7 +88,7 @@ pub(super) fn prepare(
         None => (bytes, None),
         Some(key) => {
             let (bytes, protection) =
-                protect(job, key, bytes).map_err(|error| error.to_string())?;
+                protect(job, key, bytes, buffers).map_err(|error| error.to_string())?;
             (bytes, Some(protection))
         }
     };

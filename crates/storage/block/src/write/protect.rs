@@ -3,6 +3,7 @@
 //! Page `docs/format/encryption.md`, "Writing".
 
 use super::{BlockWrite, Seal};
+use crate::buffer_pool::BufferPool;
 use millpond_crypt::{CryptError, DatasetKey, IV_BYTES, MAC_BYTES, SALT_BYTES, indirect_block_mac};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
@@ -121,6 +122,7 @@ pub(super) fn protect(
     job: &BlockWrite,
     key: &WriteKey,
     stored: Arc<Vec<u8>>,
+    buffers: &BufferPool,
 ) -> Result<(Arc<Vec<u8>>, Protection), CryptError> {
     let only = |stored, mac| {
         let protection = Protection {
@@ -146,7 +148,7 @@ pub(super) fn protect(
                 None => key.salt_and_iv(),
             };
             // The content of a block that does not compress is shared with its readers.
-            let mut bytes = Arc::unwrap_or_clone(stored);
+            let mut bytes = Arc::try_unwrap(stored).unwrap_or_else(|shared| buffers.copy(&shared));
             let mac = match object_type {
                 ObjectType::DNODE => own.encrypt_dnodes(salt, iv, &mut bytes, Endian::Little)?,
                 _ => own.encrypt_data(salt, iv, &mut bytes)?,
