@@ -1,6 +1,7 @@
 //! The six AEAD ciphers: AES with three key sizes in two modes, with a nonce of 12 bytes and a tag of 16
 //! bytes.
 
+use crate::fast_gcm::FastGcm;
 use crate::{CryptError, CryptSuite, IV_BYTES, MAC_BYTES};
 use aes::{Aes128, Aes192, Aes256};
 use aes_gcm::{
@@ -24,11 +25,24 @@ pub(crate) enum Cipher {
     Gcm128(Box<AesGcm<Aes128, U12>>),
     Gcm192(Box<AesGcm<Aes192, U12>>),
     Gcm256(Box<AesGcm<Aes256, U12>>),
+    FastGcm(FastGcm),
 }
 
 impl Cipher {
     /// Expands a key. `key` must have [`CryptSuite::key_bytes`] bytes.
     pub(crate) fn new(suite: CryptSuite, key: &[u8]) -> Result<Self, CryptError> {
+        let is_gcm = matches!(suite, CryptSuite::Aes128Gcm | CryptSuite::Aes256Gcm);
+        if is_gcm
+            && key.len() == suite.key_bytes()
+            && let Some(fast) = FastGcm::new(key)
+        {
+            return Ok(Self::FastGcm(fast));
+        }
+        Self::portable(suite, key)
+    }
+
+    /// As [`Cipher::new`], for any processor.
+    pub(crate) fn portable(suite: CryptSuite, key: &[u8]) -> Result<Self, CryptError> {
         fn keyed<C: KeyInit>(key: &[u8]) -> Result<Box<C>, CryptError> {
             let wrong_length = CryptError::Unsupported {
                 what: "a key of another length than its suite's",
@@ -63,6 +77,7 @@ impl Cipher {
             Self::Gcm128(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
             Self::Gcm192(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
             Self::Gcm256(c) => c.encrypt_inout_detached(&nonce, aad, text.into()),
+            Self::FastGcm(c) => return Ok(c.seal(iv, aad, text)),
         };
         sealed
             .map(|tag| tag.0)
@@ -89,6 +104,7 @@ impl Cipher {
             Self::Gcm128(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
             Self::Gcm192(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
             Self::Gcm256(c) => c.decrypt_inout_detached(&nonce, aad, text.into(), &tag),
+            Self::FastGcm(c) => return Ok(c.open(iv, aad, text, mac)),
         };
         Ok(opened.ok())
     }
@@ -101,5 +117,47 @@ impl Cipher {
             });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What one implementation seals, the other opens, and a changed bit it does not.
+        #[test]
+        fn both_implementations_of_gcm_agree(
+            is_long in any::<bool>(),
+            key in any::<[u8; 32]>(),
+            iv in any::<[u8; IV_BYTES]>(),
+            aad in prop::collection::vec(any::<u8>(), 0..600),
+            text in prop::collection::vec(any::<u8>(), 0..3000),
+            at in any::<prop::sample::Index>(),
+        ) {
+            let suite = match is_long {
+                true => CryptSuite::Aes256Gcm,
+                false => CryptSuite::Aes128Gcm,
+            };
+            let key = &key[..suite.key_bytes()];
+            let portable = Cipher::portable(suite, key).unwrap();
+            let chosen = Cipher::new(suite, key).unwrap();
+            let mut sealed = text.clone();
+            let mac = portable.seal(iv, &aad, &mut sealed).unwrap();
+            let mut same = text.clone();
+            prop_assert_eq!(chosen.seal(iv, &aad, &mut same).unwrap(), mac);
+            prop_assert_eq!(&same, &sealed);
+            prop_assert_eq!(chosen.open(iv, &aad, &mut same, mac).unwrap(), Some(()));
+            prop_assert_eq!(&same, &text);
+            let mut wrong = mac;
+            wrong[at.index(MAC_BYTES)] ^= 1;
+            prop_assert_eq!(chosen.open(iv, &aad, &mut sealed.clone(), wrong).unwrap(), None);
+            if !sealed.is_empty() {
+                let at = at.index(sealed.len());
+                sealed[at] ^= 0x80;
+                prop_assert_eq!(chosen.open(iv, &aad, &mut sealed.clone(), mac).unwrap(), None);
+            }
+        }
     }
 }

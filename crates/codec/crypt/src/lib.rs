@@ -54,6 +54,7 @@ mod block;
 mod cipher;
 mod dnodes;
 mod error;
+mod fast_gcm;
 mod key;
 mod locked;
 mod log;
