@@ -38,13 +38,14 @@ pub const PURE: [&str; 4] = [
 ];
 
 /// Packages that pure crates may use. None of them does I/O or keeps global state.
-pub const PURE_MAY_USE: [&str; 20] = [
+pub const PURE_MAY_USE: [&str; 21] = [
     "aes",
     "aes-gcm",
     "bitflags",
     "blake3",
     "ccm",
     "flate2",
+    "graviola",
     "hkdf",
     "hmac",
     "lz4_flex",
