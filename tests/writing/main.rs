@@ -67,6 +67,7 @@ mod receive_hostile;
 mod receive_keys;
 mod receive_packages;
 mod receive_raw;
+mod receive_sizes;
 mod receive_unfinished;
 mod records;
 mod redaction;

@@ -15,13 +15,13 @@ use millpond_stream::{
     StreamReader, StreamWriter, Write,
 };
 
-const PLAIN: SendFlags = SendFlags {
+pub(crate) const PLAIN: SendFlags = SendFlags {
     large_blocks: false,
     embedded: false,
     compressed: false,
     raw: false,
 };
-const LARGE: SendFlags = SendFlags {
+pub(crate) const LARGE: SendFlags = SendFlags {
     large_blocks: true,
     ..PLAIN
 };
@@ -55,7 +55,7 @@ fn write(pool: &Pool, name: &str, file: &str) {
     make(&files, file, &content(9));
 }
 
-fn files_of(pool: &Pool, name: &str) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn files_of(pool: &Pool, name: &str) -> Vec<(String, Vec<u8>)> {
     let state = state_of(&pool.committed().unwrap(), name).unwrap();
     let own = format!("{name}/");
     let files = state.into_iter().filter_map(|(key, bytes)| {

@@ -2,6 +2,7 @@
 
 use crate::decode::{Change, ChangeKind};
 use crate::error::ReceiveError;
+use crate::objects::PendingSize;
 use crate::receive::{ReceiveFrom, received_bytes};
 use millpond_dataset::{Estimate, HeadDataset, Receiving, ResumePoint};
 use millpond_env::sync::Arc;
@@ -45,6 +46,8 @@ pub(crate) struct Applier<'a> {
     pub(crate) range: Option<u64>,
     /// The object of the last record.
     known: Option<Arc<Object>>,
+    /// A file whose blocks have another size than the sender's.
+    pub(crate) pending_size: Option<PendingSize>,
 }
 
 impl<'a> Applier<'a> {
@@ -71,6 +74,7 @@ impl<'a> Applier<'a> {
             last_dnode_block: receiving.last_dnode_block(),
             range: None,
             known: None,
+            pending_size: None,
         }
     }
 
@@ -106,6 +110,11 @@ impl<'a> Applier<'a> {
             } => {
                 let object = self.existing(object)?;
                 self.check_whole(&object, offset, length)?;
+                if length.is_none() {
+                    self.note_end(object.id().0, offset);
+                }
+                let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
+                self.resize_if_replaced(&object, offset..end)?;
                 self.free(&object, offset, length)?;
             }
             ChangeKind::Range(first, seal) => self.range(first, seal)?,
@@ -235,6 +244,9 @@ impl<'a> Applier<'a> {
         encoded: Option<EncodedContent>,
     ) -> Result<(), ReceiveError> {
         let object = self.existing(id)?;
+        let end = offset.saturating_add(content.len() as u64);
+        self.resize_if_replaced(&object, offset..end)?;
+        self.resize_single(&object)?;
         let block_bytes = object.block_bytes();
         let tx = self.begin_writing(content.len() as u64)?;
         let is_whole =

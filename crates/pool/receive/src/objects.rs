@@ -3,18 +3,18 @@
 use crate::apply::{Applier, OBJECTS_END};
 use crate::decode::{block_size, valid_type};
 use crate::error::ReceiveError;
+use millpond_env::mark;
 use millpond_env::sync::Arc;
 use millpond_object::{NewObject, Object, ObjectError};
-use millpond_ondisk::{ChecksumKind, CompressionKind, ObjectId, ObjectType};
+use millpond_ondisk::{BlockId, ChecksumKind, CompressionKind, ObjectId, ObjectType};
 use millpond_stream::{ObjectRecord, RecordFlags};
 use millpond_txg::Transaction;
+use std::ops::Range;
 
 /// Slots in a block of dnodes.
 const SLOTS: u64 = 32;
 /// How often the numbers of an object are waited for. They are free when the txg is written that frees them.
 const TRIES_MAX: u32 = 3;
-/// The size up to which file systems have blocks without a feature, in bytes.
-const SMALL_BLOCK_BYTES: u32 = 128 << 10;
 
 /// The pool's features that an object's own functions need.
 const CHECKSUM_FEATURES: [(ChecksumKind, &str); 4] = [
@@ -26,7 +26,11 @@ const CHECKSUM_FEATURES: [(ChecksumKind, &str); 4] = [
 
 impl Applier<'_> {
     /// Creates an object, or changes an existing one.
-    pub(crate) fn object(&self, record: &ObjectRecord, bonus: Vec<u8>) -> Result<(), ReceiveError> {
+    pub(crate) fn object(
+        &mut self,
+        record: &ObjectRecord,
+        bonus: Vec<u8>,
+    ) -> Result<(), ReceiveError> {
         let new = self.shape_of(record, bonus)?;
         let id = ObjectId(record.object);
         match self.set.object(id) {
@@ -172,7 +176,7 @@ impl Applier<'_> {
     }
 
     fn reshape(
-        &self,
+        &mut self,
         object: &Arc<Object>,
         record: &ObjectRecord,
         new: NewObject,
@@ -186,13 +190,21 @@ impl Applier<'_> {
         }
         let old_block = object.block_bytes();
         let is_other_size = old_block != u64::from(new.block_bytes);
-        let keeps_size = is_other_size && self.is_same_file(object, &new);
-        if is_other_size && !keeps_size {
+        let waits = is_other_size
+            && self.is_same_file(object, &new)
+            && self.has_data_outside(object, 0..0)?;
+        let is_resized = is_other_size && !waits;
+        if is_resized {
             self.free(object, 0, None)?;
         }
+        self.pending_size = waits.then_some(PendingSize {
+            object: record.object,
+            block_bytes: new.block_bytes,
+            end: None,
+        });
         let tx = self.begin(old_block.saturating_add(new.bonus.len() as u64))?;
         let done = (|| {
-            if is_other_size && !keeps_size {
+            if is_resized {
                 object.set_block_bytes(&tx, new.block_bytes, None)?;
             }
             let has_spill = record.flags & RecordFlags::OBJECT_SPILL != 0;
@@ -208,8 +220,8 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Whether an object of several blocks is the same file as at the sender, which now sends its large blocks as such.
-    /// Then it keeps its small ones: the stream has only those that changed.
+    /// Whether an object is the same file as at the sender. Then it may have blocks of another size although its content did
+    /// not change: one of the two was once received with its large blocks split.
     fn is_same_file(&self, object: &Object, new: &NewObject) -> bool {
         let (bonus_type, bonus) = object.typed_bonus();
         let generations = (
@@ -219,10 +231,86 @@ impl Applier<'_> {
         !self.is_full
             && object.object_type() == ObjectType::PLAIN_FILE
             && new.object_type == ObjectType::PLAIN_FILE
-            && object.block_id_max().0 > 0
-            && new.block_bytes > SMALL_BLOCK_BYTES
-            && u64::from(new.block_bytes) > object.block_bytes()
             && matches!(generations, (Some(old), Some(new)) if old == new)
+    }
+}
+
+/// A file with the blocks of another size at the sender. It gets them when a record replaces all that it has. Until then it
+/// keeps its own, because the stream may have only what changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PendingSize {
+    object: u64,
+    block_bytes: u32,
+    /// Where the blocks of the sender end, in bytes.
+    end: Option<u64>,
+}
+
+impl Applier<'_> {
+    /// Notes the end of the sender's blocks, from the record that frees all that follows.
+    pub(crate) fn note_end(&mut self, id: u64, end: u64) {
+        if let Some(pending) = &mut self.pending_size
+            && pending.object == id
+        {
+            pending.end = Some(end);
+        }
+    }
+
+    /// Gives an object the sender's size of blocks, if it waits for that and these bytes replace all that it has.
+    pub(crate) fn resize_if_replaced(
+        &mut self,
+        object: &Object,
+        range: Range<u64>,
+    ) -> Result<(), ReceiveError> {
+        let Some(pending) = self.pending_size else {
+            return Ok(());
+        };
+        if pending.object != object.id().0 || self.has_data_outside(object, range)? {
+            return Ok(());
+        }
+        mark::hit("received-file-resized");
+        self.pending_size = None;
+        self.free(object, 0, None)?;
+        let tx = self.begin(object.block_bytes())?;
+        let resized = object.set_block_bytes(&tx, pending.block_bytes, None);
+        resized.map_err(|error| self.failed(error))
+    }
+
+    /// Makes room for a write that replaces only a part of an object that waits for the sender's size of blocks. One of
+    /// several blocks keeps its size. A single block takes the larger size, or one that can have blocks behind it.
+    pub(crate) fn resize_single(&mut self, object: &Object) -> Result<(), ReceiveError> {
+        let Some(pending) = self.pending_size else {
+            return Ok(());
+        };
+        if pending.object != object.id().0 || object.block_id_max() > BlockId(0) {
+            return Ok(());
+        }
+        self.pending_size = None;
+        let old = u32::try_from(object.block_bytes()).unwrap_or(u32::MAX);
+        let new = pending.block_bytes.max(old.next_power_of_two());
+        if new == old {
+            return Ok(());
+        }
+        mark::hit("received-block-resized");
+        let tx = self.begin_writing(new.into())?;
+        let resized = object.set_block_bytes(&tx, new, None);
+        resized.map_err(|error| self.failed(error))
+    }
+
+    /// Whether an object has data outside of a range of bytes. What follows the sender's last block was freed.
+    fn has_data_outside(&self, object: &Object, range: Range<u64>) -> Result<bool, ReceiveError> {
+        let size = object.block_bytes().max(1);
+        let next = |block| {
+            let next = object.next_data(BlockId(block), false);
+            next.map_err(|error| self.failed(error))
+        };
+        let is_before =
+            range.start > 0 && next(0)?.is_some_and(|at| at.0.saturating_mul(size) < range.start);
+        let end = self.pending_size.and_then(|pending| pending.end);
+        let after = match end.is_some_and(|end| end <= range.end) {
+            true => range.end.div_ceil(size),
+            false => range.end.checked_div(size).unwrap_or(0),
+        };
+        Ok(is_before || next(after)?.is_some())
     }
 }
 
