@@ -103,7 +103,7 @@ test-install: build pages ## install below a temporary prefix, run as the unit a
 
 test-policy: setup ## sanoid, syncoid and others, unchanged, with our zpool and zfs (a minute; root, /dev/fuse)
 	@tools/oracle/fetch || [ $$? -eq 75 ]
-	$(CARGO) test --locked --package millpond-cli --test policy -- --ignored --test-threads 2
+	$(CARGO) test --locked --package millpond-cli --test policy -- --ignored --test-threads 1
 
 test-kernel: setup ## pools exchanged with OpenZFS's kernel modules (minutes; needs `make kernel`)
 	$(CARGO) test --locked --package millpond-tests --test kernel -- --ignored --test-threads 1

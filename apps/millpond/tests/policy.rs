@@ -1,6 +1,7 @@
 //! Programs of others that snapshot, prune and replicate with `zpool` and `zfs`, unchanged.
 //!
-//! `tools/oracle/fetch` gets them. Needs root and /dev/fuse too; a test whose program is absent says so.
+//! `tools/oracle/fetch` gets them. Needs root and /dev/fuse too; a test whose program is absent says so. One runs after the
+//! other, because syncoid names the sockets of its ssh connections by the second.
 
 #[path = "support/shell.rs"]
 mod shell;
@@ -100,7 +101,7 @@ impl Stage {
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = free.local_addr().expect("its number").port();
         drop(free);
-        // The server gives its sessions no more of its own environment.
+        // The server listens a moment after it is started. It gives its sessions no more of its own environment.
         self.shell.done(&format!(
             "cd HERE; ssh-keygen -q -t ed25519 -N '' -f key; ssh-keygen -q -t ed25519 -N '' -f hostkey; mkdir -p /run/sshd; \
              printf '%s\\n' 'Port {port}' 'ListenAddress 127.0.0.1' 'HostKey HERE/hostkey' 'PidFile HERE/sshd.pid' \
@@ -108,6 +109,7 @@ impl Stage {
              \"SetEnv PATH=$PATH MILLPOND_DIR=$MILLPOND_DIR\" > sshd_config; {SSHD} -f HERE/sshd_config; \
              printf '%s\\n' 'Host far' 'HostName 127.0.0.1' 'User root' 'Port {port}' 'IdentityFile HERE/key' \
              'StrictHostKeyChecking no' 'UserKnownHostsFile /dev/null' 'LogLevel ERROR' > ssh_config; \
+             for _ in $(seq 50); do ssh -F HERE/ssh_config far true 2>/dev/null && break; sleep 0.1; done; \
              ssh -F HERE/ssh_config far zfs list src"
         ));
         Some(port)
@@ -171,7 +173,8 @@ fn syncoid_replicates_and_resumes() {
     let Some(stage) = Stage::new("usr/sbin/syncoid") else {
         return;
     };
-    let syncoid = "syncoid --no-privilege-elevation -r src/data dst/backup/data";
+    // It names its snapshots by the second.
+    let syncoid = "sleep 1; syncoid --no-privilege-elevation -r src/data dst/backup/data";
     stage.done(syncoid);
     stage.is_same("dst/backup/data");
     stage.change_files();
@@ -253,7 +256,7 @@ fn syncoid_replicates_over_ssh() {
         return;
     };
     let syncoid = format!(
-        "syncoid --no-privilege-elevation --sshport={port} --sshkey=HERE/key \
+        "sleep 1; syncoid --no-privilege-elevation --sshport={port} --sshkey=HERE/key \
          --sshoption=StrictHostKeyChecking=no --sshoption=UserKnownHostsFile=/dev/null -r"
     );
     // Each prunes the snapshots with its own identifier.
@@ -281,7 +284,7 @@ fn syncoid_resumes_over_ssh() {
         return;
     };
     let syncoid = format!(
-        "syncoid --no-privilege-elevation --compress=none --sshport={port} --sshkey=HERE/key \
+        "sleep 1; syncoid --no-privilege-elevation --compress=none --sshport={port} --sshkey=HERE/key \
          --sshoption=StrictHostKeyChecking=no --sshoption=UserKnownHostsFile=/dev/null"
     );
     // Each prunes the snapshots with its own identifier.
