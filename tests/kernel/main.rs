@@ -8,6 +8,7 @@
 mod activity;
 mod attach;
 mod cache;
+mod chains;
 mod checkpoint;
 mod cloning;
 mod condense;
