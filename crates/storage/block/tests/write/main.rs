@@ -12,6 +12,7 @@ mod gangs;
 mod hang;
 mod heal;
 mod io_stats;
+mod late_repairs;
 mod pool;
 mod status;
 mod write_back;
