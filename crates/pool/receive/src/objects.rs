@@ -31,6 +31,7 @@ impl Applier<'_> {
         record: &ObjectRecord,
         bonus: Vec<u8>,
     ) -> Result<(), ReceiveError> {
+        self.pending_size = None;
         let new = self.shape_of(record, bonus)?;
         let id = ObjectId(record.object);
         match self.set.object(id) {
