@@ -296,6 +296,49 @@ fn an_expansion_continues_after_exports_and_crashes() {
     judge(&world, "in the end");
 }
 
+/// Moves stop where the last uberblock says, also in free space. What is later written across that place lies partly
+/// below it, where nothing is moved again.
+#[test]
+fn blocks_written_across_the_place_where_moves_stopped_are_kept() {
+    let world = World::without_journal(608);
+    let pool = sim::create(&world, &[(Raidz(1), 3)], 160);
+    let disk = world.disk(160 << 20, 512);
+    expand(&pool, &disk).unwrap();
+    let mut rounds = 0;
+    while pool.inner().is_expanding() {
+        let has_moved = pool.inner().expansion_slice(&CopyLimits::default());
+        assert!(has_moved.unwrap());
+        // Half of the space, in large blocks.
+        let mut files = Files::new();
+        for number in 0..150 {
+            let space = pool.inner().space().pool();
+            if space.allocated_bytes < space.space_bytes / 2 {
+                write(&pool, number, 1 << 20, &mut files);
+            }
+        }
+        rounds += usize::from(pool.inner().is_expanding());
+        pool.inner()
+            .expansion_slice(&CopyLimits::default())
+            .unwrap();
+        let view = pool.committed().unwrap();
+        is_sound(&view, &files, &format!("round {rounds}"));
+        drop(view);
+        let system = pool.file_system("tank").unwrap();
+        let root = system.root().unwrap();
+        for name in files.keys() {
+            system.unlink(&root, name).unwrap();
+        }
+        for _ in 0..4 {
+            pool.sync().unwrap();
+        }
+    }
+    assert!(rounds >= 3, "{rounds} rounds");
+    crate::scan::finish(&pool);
+    assert_eq!(crate::scan::state(&pool).errors, 0);
+    pool.export().unwrap();
+    judge(&world, "written across");
+}
+
 #[test]
 fn what_cannot_be_expanded_is_refused() {
     let world = World::without_journal(605);

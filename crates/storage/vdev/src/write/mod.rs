@@ -145,8 +145,9 @@ impl WritePlan {
     }
 
     /// Like [`WritePlan::new`], while a RAID-Z vdev is being expanded: sectors below `moved_bytes` of it may have been
-    /// moved already, although the committed progress does not say so. Rows with such sectors are written to both
-    /// places, and must be readable from both.
+    /// moved already, although the committed progress does not say so, and those below the committed progress have. They
+    /// are not moved again. So rows that are read at their old place and have such sectors are written to both places,
+    /// and must be readable from both.
     ///
     /// # Errors
     /// As [`WritePlan::new`].
@@ -190,9 +191,9 @@ impl WritePlan {
         }
         if let VdevKind::Raidz(geometry) = &top.kind
             && geometry.is_expanding()
-            && moved_bytes > tree.reflow().offset_bytes
+            && range.offset_bytes < moved_bytes.max(tree.reflow().offset_bytes)
         {
-            let places = CellPlaces::Moved(moved_bytes);
+            let places = CellPlaces::Moved(moved_bytes.max(tree.reflow().offset_bytes));
             let moved = Layout::placed(tree, health, &NoIndirect, range, places)?;
             for (row, moved) in layout.rows.iter().zip(&moved.rows) {
                 if !row.has_same_places(moved) {
