@@ -156,8 +156,10 @@ impl PoolAllocator {
             },
         };
         writing.logs.insert(txg, log);
-        if pass.stamp.pass == 1 {
-            self.flush(writing, pass, flush_all)?;
+        match pass.stamp.pass {
+            1 => self.flush(writing, pass, flush_all)?,
+            // Tasks of this txg may have removed a vdev whose metaslabs were the last to need a log.
+            _ => self.remove_obsolete_logs(writing, pass)?,
         }
         let mut entries = Entries::new(log.length_bytes, log.shape.block_bytes, true);
         for id in changed {

@@ -98,6 +98,37 @@ fn a_txg_without_changes_writes_nothing() {
 }
 
 #[test]
+fn a_removed_vdev_takes_the_logs_along_that_only_it_needed() {
+    let mut world = World::new(vec![plain(0, 2, 17, 9), plain(1, 6, 17, 9)], 4096, LOGS);
+    let only = |world: &World, vdev: u32| {
+        for id in [0, 1] {
+            let is_it = id == vdev;
+            let allocator = &world.allocator;
+            allocator.update_vdev(VdevId(id), |space| space.is_allocating = is_it);
+        }
+    };
+    only(&world, 1);
+    for lane in 0..3 {
+        let request = AllocRequest {
+            lane,
+            ..normal(4096, 1)
+        };
+        world.allocate(&request).unwrap();
+    }
+    world.sync();
+    only(&world, 0);
+    world.allocate(&normal(4096, 1)).unwrap();
+    let (before, now) = (Txg(world.txg.0 - 1), world.txg);
+    assert!(world.pass(1));
+    assert_eq!(world.memory.snapshot().logs(), [before, now]);
+    // A task of the same txg removes it.
+    world.allocator.remove_vdev(VdevId(1));
+    world.allocate(&normal(4096, 1)).unwrap();
+    assert!(world.pass(2));
+    assert_eq!(world.memory.snapshot().logs(), [now]);
+}
+
+#[test]
 fn export_leaves_one_log_and_every_used_metaslab_flushed() {
     let mut world = World::new(vec![plain(0, 6, 17, 9)], 4096, LOGS);
     for _ in 0..4 {
