@@ -49,6 +49,15 @@ fn simulated_runs_with_log_devices() {
 }
 
 #[test]
+fn simulated_runs_with_vdevs_that_are_removed_or_expanded() {
+    live("removed", 1..2, 600);
+    live("removedmirror", 1..2, 600);
+    live("removedlocked", 1..2, 400);
+    live("expanded", 1..2, 600);
+    live("expandedlocked", 1..2, 400);
+}
+
+#[test]
 fn a_lost_log_device_loses_only_its_own_records() {
     let _mark = mark::expect("log-on-missing-device");
     let shape = Shape::named("log").unwrap();

@@ -397,8 +397,8 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
     let _ = writeln!(
         text,
         "\nSeeds from {first} on, {build} build, {seconds} s, {} s of CPU time:\n\n\
-         | shape | runs | operations | txgs | power cuts | reopens | faults injected | faulty requests | comparisons | recounts | zdb checks | pool full | acknowledged syncs | replayed effects | partial replays | lost logs | mended | attached | replaced | detached | sequential resilvers | spares | growths | trim slices | checkpoints | rewinds | concurrent: runs | operations | reopens | comparisons | power cuts | acknowledged syncs | failed |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+         | shape | runs | operations | txgs | power cuts | reopens | faults injected | faulty requests | comparisons | recounts | zdb checks | pool full | acknowledged syncs | replayed effects | partial replays | lost logs | mended | attached | replaced | detached | sequential resilvers | spares | growths | trim slices | checkpoints | rewinds | removed | cancelled | expanded | concurrent: runs | operations | reopens | comparisons | power cuts | acknowledged syncs | failed |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         processor_seconds()
     );
     for (name, account) in all {
@@ -429,6 +429,9 @@ fn table(all: &BTreeMap<&str, Account>, first: u64, seconds: u64) -> String {
             f.trimmed,
             f.checkpoints,
             f.rewound,
+            f.removed,
+            f.cancelled,
+            f.expanded,
             account.crowds,
             c.ops,
             c.reopened,

@@ -48,6 +48,8 @@ pub enum Op {
     Trim(u64),
     /// A checkpoint is taken, or discarded.
     Checkpoint,
+    /// A data vdev is removed or added, or a RAID-Z vdev is expanded, and some slices of it are made.
+    Reshape(u64),
     /// Any disk refuses writes while a txg is written; then the power fails.
     ///
     /// Without redundancy the pool must stop, and keep all promised data.
@@ -97,7 +99,8 @@ impl Plan {
         let cuts = 40 + commits / 40;
         // In one run of three disks fail and are changed very often.
         let often = *rng.pick(&[1, 1, 12]).unwrap_or(&1);
-        let kinds: [(usize, Kind); 19] = [
+        let reshapes = if shape.is_reshaped { 300 } else { 0 };
+        let kinds: [(usize, Kind); 20] = [
             (50, Op::ReadBack),
             (10, |_| Op::Look),
             (10, |_| Op::Reopen),
@@ -115,6 +118,7 @@ impl Plan {
             (8 * often, Op::Grow),
             (10 * often, Op::Trim),
             (12 * often, |_| Op::Checkpoint),
+            (reshapes, Op::Reshape),
             (cuts, Op::Cut),
             (syncs, |_| Op::Sync),
         ];

@@ -17,6 +17,8 @@ pub struct Shape {
     pub is_encrypted: bool,
     /// Whether all datasets deduplicate.
     pub is_deduplicated: bool,
+    /// Whether data vdevs are removed and added, or RAID-Z vdevs expanded.
+    pub is_reshaped: bool,
 }
 
 use AllocationClass::{Log, Normal, Special};
@@ -38,6 +40,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 12,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "stripe",
@@ -45,6 +48,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "mirror2",
@@ -52,6 +56,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 12,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "mirror3",
@@ -59,6 +64,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "raidz1",
@@ -66,6 +72,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "raidz2",
@@ -73,6 +80,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 12,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "raidz3",
@@ -80,6 +88,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "classes",
@@ -87,6 +96,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 12,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "log",
@@ -94,6 +104,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "logmirror",
@@ -101,6 +112,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 12,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "draid1",
@@ -108,6 +120,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "draid2",
@@ -115,6 +128,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 12,
         is_encrypted: false,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "locked",
@@ -122,6 +136,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: true,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "lockedlog",
@@ -129,6 +144,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 12,
         is_encrypted: true,
         is_deduplicated: false,
+        is_reshaped: false,
     },
     Shape {
         name: "dedup",
@@ -136,6 +152,7 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: false,
         is_deduplicated: true,
+        is_reshaped: false,
     },
     Shape {
         name: "deduplocked",
@@ -143,6 +160,56 @@ pub const SHAPES: &[Shape] = &[
         ashift: 9,
         is_encrypted: true,
         is_deduplicated: true,
+        is_reshaped: false,
+    },
+    Shape {
+        name: "removed",
+        tops: &[
+            (Normal, Single, 1),
+            (Normal, Single, 1),
+            (Normal, Single, 1),
+        ],
+        ashift: 9,
+        is_encrypted: false,
+        is_deduplicated: false,
+        is_reshaped: true,
+    },
+    Shape {
+        name: "removedmirror",
+        tops: &[
+            (Normal, Mirror, 2),
+            (Normal, Mirror, 2),
+            (Special, Mirror, 2),
+            (Log, Single, 1),
+        ],
+        ashift: 12,
+        is_encrypted: false,
+        is_deduplicated: false,
+        is_reshaped: true,
+    },
+    Shape {
+        name: "removedlocked",
+        tops: &[(Normal, Mirror, 2), (Normal, Single, 1)],
+        ashift: 9,
+        is_encrypted: true,
+        is_deduplicated: true,
+        is_reshaped: true,
+    },
+    Shape {
+        name: "expanded",
+        tops: &[(Normal, Raidz(1), 3)],
+        ashift: 9,
+        is_encrypted: false,
+        is_deduplicated: false,
+        is_reshaped: true,
+    },
+    Shape {
+        name: "expandedlocked",
+        tops: &[(Normal, Raidz(2), 4), (Log, Mirror, 2)],
+        ashift: 12,
+        is_encrypted: true,
+        is_deduplicated: true,
+        is_reshaped: true,
     },
 ];
 

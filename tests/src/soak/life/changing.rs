@@ -62,7 +62,7 @@ impl Lived<'_> {
     }
 
     /// Whether nothing is wrong on the disks of a vdev, and they may not fail.
-    fn are_all_right(&self, position: Position) -> bool {
+    pub(super) fn are_all_right(&self, position: Position) -> bool {
         self.layout.vdev(position).all(|position| {
             let mut disks = self.layout.disks(position).iter();
             !self.victims.contains(&position) && disks.all(|disk| !self.harmed.contains(disk))
@@ -106,9 +106,13 @@ impl Lived<'_> {
         let how = self.resilver_kind(position, is_side, &mut seed);
         let pool = self.pool()?.inner().clone();
         match pool.attach_leaf_as(how, leaf, &device, kind, options, &|_| false) {
-            // The vdev has grown, or a resilver of the other kind runs.
+            // The vdev has grown, a resilver of the other kind runs, or a vdev moves.
             Err(AttachError::Attach(
-                AttachRefusal::TooSmall | AttachRefusal::Resilvering | AttachRefusal::Rebuilding,
+                AttachRefusal::TooSmall
+                | AttachRefusal::Resilvering
+                | AttachRefusal::Rebuilding
+                | AttachRefusal::Removing
+                | AttachRefusal::Expanding,
             )) => return self.note(None),
             attached => attached
                 .map_err(|error| format!("attaching disk {new} to {old} ({how:?}): {error}"))?,
@@ -202,6 +206,9 @@ impl Lived<'_> {
             Ok(()) => format!("{path} is detached"),
             Err(AttachError::Detach(DetachRefusal::Required)) => {
                 format!("{path} is not detached: it is needed")
+            }
+            Err(AttachError::Detach(DetachRefusal::Removing)) => {
+                format!("{path} is not detached: its vdev is being removed")
             }
             Err(error) => return Err(format!("detaching {path}: {error}")),
         };

@@ -22,7 +22,9 @@ impl Lived<'_> {
         self.note(None)?;
         let began = self.world.recorded();
         let pool = self.pool()?.inner().clone();
+        let is_moving = pool.is_removing() || pool.is_expanding();
         match pool.checkpoint_refusal() {
+            None if is_moving => {}
             None => {
                 let taken = pool.take_checkpoint();
                 taken.map_err(|error| failure_text("taking a checkpoint", &error))?;

@@ -19,6 +19,8 @@ pub(super) struct Position {
 struct Top {
     kind: VdevType,
     is_log: bool,
+    /// Whether it is being removed or expanded.
+    is_moving: bool,
     slots: Vec<Slot>,
 }
 
@@ -53,11 +55,14 @@ impl Layout {
                 VdevType::Mirror | VdevType::Raidz | VdevType::Draid => {
                     top.children.iter().map(slot_of).collect()
                 }
+                // It was removed.
+                VdevType::Indirect | VdevType::Hole => Ok(vec![]),
                 _ => Ok(vec![slot_of(top)?]),
             };
             Ok(Top {
                 kind: top.kind,
                 is_log: top.is_log,
+                is_moving: top.removing || top.raidz_expanding,
                 slots: slots?,
             })
         });
@@ -90,6 +95,24 @@ impl Layout {
     /// Whether it has a dRAID.
     pub(super) fn has_draid(&self) -> bool {
         self.tops.iter().any(|top| top.kind == VdevType::Draid)
+    }
+
+    /// The RAID-Z vdevs.
+    pub(super) fn raidz(&self) -> Vec<usize> {
+        self.tops_that(|top| top.kind == VdevType::Raidz)
+    }
+
+    /// The vdevs that hold data and can be removed if others stay.
+    pub(super) fn removable(&self) -> Vec<usize> {
+        let is_it = |top: &Top| matches!(top.kind, VdevType::Mirror) || top.kind.is_leaf();
+        self.tops_that(|top| is_it(top) && !top.is_log)
+    }
+
+    fn tops_that(&self, is_it: impl Fn(&Top) -> bool) -> Vec<usize> {
+        let tops = self.tops.iter().enumerate();
+        tops.filter(|(_, top)| is_it(top))
+            .map(|(number, _)| number)
+            .collect()
     }
 
     /// The position of a disk.
@@ -151,13 +174,18 @@ impl Layout {
             .collect()
     }
 
-    /// Places that may all fail at once, in any way. All disks must be complete. In one of three cases there are none.
+    /// Places that may all fail at once, in any way. All disks must be complete. In one of three cases there are none, in
+    /// two of three where vdevs are removed or expanded.
     pub(super) fn victims(&self, shape: &Shape, rng: &mut SeededRng) -> Vec<Position> {
         let mut victims = BTreeSet::new();
-        if rng.below(3) == 0 {
+        if rng.below(3) == 0 || shape.is_reshaped && rng.below(2) == 0 {
             return vec![];
         }
         for (top, one) in self.tops.iter().enumerate() {
+            // What moves is copied without a look at checksums.
+            if one.is_moving {
+                continue;
+            }
             let leaves = one.slots.len();
             let bears = match (one.kind, shape.tops.get(top)) {
                 (VdevType::Mirror, _) => leaves.saturating_sub(1),

@@ -78,6 +78,8 @@ impl Lived<'_> {
         let scanner = Self::scanner(&mut seed);
         Self::to_the_end(scanner, &pool)?;
         self.finish_replacements()?;
+        // The copies of a removal under way are not resilvered.
+        self.end_removal(&pool)?;
         for _ in 0..RESILVERS_MAX {
             let started = pool.start_resilver();
             started.map_err(|error| failure_text("starting a resilver", &error))?;

@@ -9,6 +9,7 @@ mod mending;
 mod mood;
 mod pool;
 mod reopening;
+mod reshaping;
 mod spares;
 mod stats;
 
@@ -510,6 +511,7 @@ impl<'p> Lived<'p> {
             Op::Grow(seed) => self.grow(seed)?,
             Op::Trim(seed) => self.trim(seed)?,
             Op::Checkpoint => self.checkpoint()?,
+            Op::Reshape(seed) => self.reshape(seed)?,
             Op::Rot(seed) => self.rot(seed),
             Op::Err(seed) => self.err(seed),
             Op::Refuse(seed) => return self.refuse(seed),

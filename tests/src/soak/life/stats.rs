@@ -56,6 +56,12 @@ pub struct RunStats {
     pub checkpoints: u64,
     /// How often a pool returned to its checkpoint.
     pub rewound: u64,
+    /// Data vdevs removed.
+    pub removed: u64,
+    /// Removals given up.
+    pub cancelled: u64,
+    /// RAID-Z vdevs expanded.
+    pub expanded: u64,
     /// All disk requests in order.
     pub trace: Trace,
 }
@@ -87,6 +93,9 @@ impl AddAssign for RunStats {
         self.trimmed += other.trimmed;
         self.checkpoints += other.checkpoints;
         self.rewound += other.rewound;
+        self.removed += other.removed;
+        self.cancelled += other.cancelled;
+        self.expanded += other.expanded;
         self.trace += other.trace;
     }
 }
