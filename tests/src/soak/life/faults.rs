@@ -19,7 +19,10 @@ impl Lived<'_> {
     }
 
     pub(super) fn rot(&mut self, seed: u64) {
-        let Some(victim) = self.victim(seed) else {
+        let Some(victim) = self
+            .victim(seed)
+            .filter(|disk| !self.layout.is_moving(*disk))
+        else {
             return;
         };
         let mut rng = Seed::new(seed);
@@ -45,7 +48,10 @@ impl Lived<'_> {
     }
 
     pub(super) fn err(&mut self, seed: u64) {
-        let Some(victim) = self.victim(seed) else {
+        let Some(victim) = self
+            .victim(seed)
+            .filter(|disk| !self.layout.is_moving(*disk))
+        else {
             return;
         };
         self.harmed.insert(victim);

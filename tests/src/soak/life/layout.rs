@@ -115,6 +115,14 @@ impl Layout {
             .collect()
     }
 
+    /// Whether the vdev of a disk is being removed or expanded. What moves is copied without a look at checksums.
+    pub(super) fn is_moving(&self, disk: usize) -> bool {
+        let top = self
+            .position_of(disk)
+            .and_then(|position| self.top(position));
+        top.is_some_and(|top| top.is_moving)
+    }
+
     /// The position of a disk.
     pub(super) fn position_of(&self, disk: usize) -> Option<Position> {
         let mut positions = self.positions().into_iter();
@@ -182,8 +190,8 @@ impl Layout {
             return vec![];
         }
         for (top, one) in self.tops.iter().enumerate() {
-            // What moves is copied without a look at checksums.
-            if one.is_moving {
+            // Disks that vanish stop an expansion.
+            if one.is_moving && one.kind != VdevType::Raidz {
                 continue;
             }
             let leaves = one.slots.len();

@@ -38,9 +38,13 @@ impl Lived<'_> {
         self.note(None)
     }
 
-    /// Whether nothing is wrong on the disks of a vdev, and none of them may fail.
+    /// Whether nothing is wrong on the disks of a vdev.
     fn is_sound(&self, top: usize) -> bool {
-        self.are_all_right(Position { top, slot: 0 })
+        let position = Position { top, slot: 0 };
+        self.layout.vdev(position).all(|position| {
+            let mut disks = self.layout.disks(position).iter();
+            disks.all(|disk| !self.harmed.contains(disk))
+        })
     }
 
     fn guid_of(&self, top: usize) -> Result<Guid, String> {
@@ -156,7 +160,9 @@ impl Lived<'_> {
 
     fn remove_top(&mut self, pool: &millpond_pool::Pool, seed: &mut Seed) -> Result<(), String> {
         let tops = self.layout.removable().into_iter();
-        let tops: Vec<usize> = tops.filter(|top| self.is_sound(*top)).collect();
+        // A mirror may be copied to a single disk, so none of its disks may fail.
+        let is_safe = |top: &usize| self.are_all_right(Position { top: *top, slot: 0 });
+        let tops: Vec<usize> = tops.filter(is_safe).collect();
         let Some(top) = seed.choose(&tops).copied() else {
             return Ok(());
         };
