@@ -189,7 +189,7 @@ pub const SHAPES: &[Shape] = &[
     },
     Shape {
         name: "removedlocked",
-        tops: &[(Normal, Mirror, 2), (Normal, Single, 1)],
+        tops: &[(Normal, Mirror, 2), (Normal, Single, 1), (Log, Mirror, 2)],
         ashift: 9,
         is_encrypted: true,
         is_deduplicated: true,
@@ -223,6 +223,12 @@ impl Shape {
     #[must_use]
     pub fn disks(&self) -> usize {
         self.tops.iter().map(|(.., leaves)| leaves).sum()
+    }
+    /// Whether it has a log vdev with redundancy.
+    #[must_use]
+    pub fn has_mirrored_log(&self) -> bool {
+        let mut tops = self.tops.iter();
+        tops.any(|(class, layout, _)| (*class, *layout) == (Log, Mirror))
     }
     /// Log devices without redundancy.
     #[must_use]

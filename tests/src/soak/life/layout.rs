@@ -108,6 +108,12 @@ impl Layout {
         self.tops_that(|top| is_it(top) && !top.is_log)
     }
 
+    /// A log vdev with redundancy.
+    pub(super) fn mirrored_log(&self) -> Option<usize> {
+        let logs = self.tops_that(|top| top.is_log && top.slots.len() > 1);
+        logs.first().copied()
+    }
+
     fn tops_that(&self, is_it: impl Fn(&Top) -> bool) -> Vec<usize> {
         let tops = self.tops.iter().enumerate();
         tops.filter(|(_, top)| is_it(top))
@@ -190,10 +196,6 @@ impl Layout {
             return vec![];
         }
         for (top, one) in self.tops.iter().enumerate() {
-            // Disks that vanish stop an expansion.
-            if one.is_moving && one.kind != VdevType::Raidz {
-                continue;
-            }
             let leaves = one.slots.len();
             let bears = match (one.kind, shape.tops.get(top)) {
                 (VdevType::Mirror, _) => leaves.saturating_sub(1),

@@ -1,4 +1,4 @@
-//! Data vdevs that are removed and added, and RAID-Z vdevs that are expanded, during a run.
+//! Vdevs that are removed and added, and RAID-Z vdevs that are expanded, during a run.
 
 use super::*;
 use millpond_engine::NewLayout;
@@ -12,21 +12,25 @@ const TOPS_MAX: usize = 4;
 const CHILDREN_MAX: usize = 8;
 
 impl Lived<'_> {
-    /// Continues a removal or an expansion. If there is none: removes or adds a vdev, or expands one.
+    /// Continues a removal or an expansion. If there is none: removes or adds a vdev, or expands one. A mirrored log may
+    /// be removed or added at any time.
     pub(super) fn reshape(&mut self, number: u64) -> Result<(), String> {
         self.end_checkpoint()?;
         self.note(None)?;
         let mut seed = Seed::new(number);
         let began = self.world.recorded();
         let pool = self.pool()?.inner().clone();
-        if pool.is_removing() {
+        let has_log = self.shape.has_mirrored_log();
+        if has_log && seed.below(6) == 0 {
+            self.change_log(&pool, &mut seed)?;
+        } else if pool.is_removing() {
             self.copy_more(&pool, &mut seed)?;
         } else if pool.is_expanding() {
             self.move_more(&pool, &mut seed)?;
         } else if self.layout.raidz().is_empty() {
             let tops = self.layout.removable().len();
             match tops < 2 || tops < TOPS_MAX && seed.below(2) == 0 {
-                true => self.add_top(&pool, &mut seed)?,
+                true => self.add(&pool, AllocationClass::Normal, &mut seed)?,
                 false => self.remove_top(&pool, &mut seed)?,
             }
         } else {
@@ -125,19 +129,40 @@ impl Lived<'_> {
         Ok(())
     }
 
-    fn add_top(&mut self, pool: &millpond_pool::Pool, seed: &mut Seed) -> Result<(), String> {
+    /// Removes the mirrored log vdev, or adds one.
+    fn change_log(&mut self, pool: &millpond_pool::Pool, seed: &mut Seed) -> Result<(), String> {
+        let Some(top) = self.layout.mirrored_log() else {
+            return self.add(pool, AllocationClass::Log, seed);
+        };
+        let text = match pool.remove_log(self.guid_of(top)?) {
+            Ok(()) => "the log vdev is removed".to_owned(),
+            Err(refusal @ RemoveError::InUse) => format!("the log vdev stays: {refusal}"),
+            Err(error) => return Err(failure_text("removing the log vdev", &error)),
+        };
+        self.life.log.push(text);
+        Ok(())
+    }
+
+    /// Adds a vdev: a mirror, or for data a single disk.
+    fn add(
+        &mut self,
+        pool: &millpond_pool::Pool,
+        class: AllocationClass,
+        seed: &mut Seed,
+    ) -> Result<(), String> {
         let mut disks = vec![];
         disks.extend(self.unused_disk(seed));
-        if seed.below(2) == 0
+        let is_mirror = class == AllocationClass::Log || seed.below(2) == 0;
+        if is_mirror
             && let Some(other) = self.unused_disk(seed)
             && disks.iter().all(|disk| disk.number() != other.number())
         {
             disks.push(other);
         }
-        let (layout, class) = match disks.len() {
-            0 => return Ok(()),
-            1 => (NewLayout::Single, AllocationClass::Normal),
-            _ => (NewLayout::Mirror, AllocationClass::Normal),
+        let layout = match (disks.len(), class) {
+            (0, _) | (1, AllocationClass::Log) => return Ok(()),
+            (1, _) => NewLayout::Single,
+            _ => NewLayout::Mirror,
         };
         let devices = disks
             .iter()
@@ -160,9 +185,7 @@ impl Lived<'_> {
 
     fn remove_top(&mut self, pool: &millpond_pool::Pool, seed: &mut Seed) -> Result<(), String> {
         let tops = self.layout.removable().into_iter();
-        // A mirror may be copied to a single disk, so none of its disks may fail.
-        let is_safe = |top: &usize| self.are_all_right(Position { top: *top, slot: 0 });
-        let tops: Vec<usize> = tops.filter(is_safe).collect();
+        let tops: Vec<usize> = tops.filter(|top| self.is_sound(*top)).collect();
         let Some(top) = seed.choose(&tops).copied() else {
             return Ok(());
         };
