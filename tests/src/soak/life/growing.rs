@@ -50,10 +50,6 @@ impl Lived<'_> {
         self.note(None)?;
         let pool = self.pool()?.inner().clone();
         let is_active = |activity| pool.is_leaf_active(activity);
-        if self.layout.has_draid() {
-            // The children of dRAID are not trimmed yet.
-            return Ok(());
-        }
         if !LeafActivity::ALL.into_iter().any(is_active) {
             // What fills the free space takes memory.
             let activity = match seed.below(40) {

@@ -92,11 +92,6 @@ impl Layout {
         slot.map(Slot::leaves).unwrap_or_default()
     }
 
-    /// Whether it has a dRAID.
-    pub(super) fn has_draid(&self) -> bool {
-        self.tops.iter().any(|top| top.kind == VdevType::Draid)
-    }
-
     /// The RAID-Z vdevs.
     pub(super) fn raidz(&self) -> Vec<usize> {
         self.tops_that(|top| top.kind == VdevType::Raidz)
