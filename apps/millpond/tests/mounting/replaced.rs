@@ -154,3 +154,32 @@ fn reading_a_read_only_mount_changes_nothing() {
     assert_ne!(stage.done(written), "0\n");
     stage.done("zpool export tank");
 }
+
+#[test]
+fn what_another_program_unmounted_is_replaced_too() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create tank/a");
+    stage.done("echo first > HERE/tank/a/file && zfs snapshot tank/a@1");
+    stage.done("zfs send tank/a@1 | zfs receive tank/b && cat HERE/tank/b/file");
+    stage.done("echo second > HERE/tank/a/file && zfs snapshot tank/a@2");
+    stage.done("umount HERE/tank/b && zfs send -i @1 tank/a@2 | zfs receive -F tank/b");
+    stage.done("zfs mount tank/b && echo own > HERE/tank/b/file && umount HERE/tank/b");
+    stage.done("zfs rollback tank/b@2 && zfs mount tank/b");
+    assert_eq!(stage.done("cat HERE/tank/b/file"), "second\n");
+    stage.done("zpool export tank");
+}
+
+/// The directory that a file system is mounted on goes with the old content of the one above.
+#[test]
+fn a_mount_whose_directory_a_stream_removes_is_no_obstacle() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create tank/a");
+    stage.done("zfs snapshot tank/a@1 && zfs send tank/a@1 | zfs receive tank/b");
+    stage.done("zfs create tank/c && zfs snapshot tank/c@1");
+    stage.done("zfs send tank/c@1 | zfs receive tank/b/c");
+    stage.done("touch HERE/tank/a/more HERE/tank/c/more");
+    stage.done("zfs snapshot tank/a@2 && zfs snapshot tank/c@2");
+    stage.done("zfs send -i @1 tank/a@2 | zfs receive -F tank/b");
+    stage.done("ls HERE/tank/b; zfs send -i @1 tank/c@2 | zfs receive -F tank/b/c");
+    stage.done("zfs mount -a && test -e HERE/tank/b/c/more && zpool export tank");
+}

@@ -43,12 +43,18 @@ impl Mounts {
         dataset: &str,
     ) -> Result<Option<SuspendedMount>, (String, MountProblem)> {
         let _changing = self.changing.lock();
-        let found = {
-            let table = self.table.lock();
-            let mut own = table.iter().filter(|entry| entry.info.dataset == dataset);
-            own.find(|entry| entry.handle.is_alive())
-                .map(|entry| (entry.info.clone(), Arc::clone(&entry.handle)))
+        let (found, dead) = {
+            let mut table = self.table.lock();
+            let is_own = |entry: &Entry| entry.info.dataset == dataset;
+            let dead: Vec<Entry> = table
+                .extract_if(.., |entry| is_own(entry) && !entry.handle.is_alive())
+                .collect();
+            let found = table.iter().find(|entry| is_own(entry));
+            let found = found.map(|entry| (entry.info.clone(), Arc::clone(&entry.handle)));
+            (found, dead)
         };
+        // Another program has unmounted it, or the directory that it was mounted on is gone. Its files are still open.
+        drop(dead);
         let Some((info, handle)) = found else {
             return Ok(None);
         };
