@@ -14,6 +14,14 @@ use millpond_stream::RawKeys;
 const WHAT: &str = "completing a received snapshot";
 /// How often a snapshot waits for a later txg than the one before it.
 const TRIES_MAX: u32 = 4;
+/// A sender may exceed its refquota by as much: one transaction changes at most 64 MiB, and each of its bytes counts 24
+/// times until it is written. What the sender could store, its copy can.
+const REF_QUOTA_EXCESS_BYTES: u64 = 24 * (64 << 20);
+
+/// Whether a received dataset references more than a refquota permits; 0 for none.
+fn is_beyond(quota: u64, referenced_bytes: u64) -> bool {
+    quota > 0 && referenced_bytes > quota.saturating_add(REF_QUOTA_EXCESS_BYTES)
+}
 
 /// What the end of a receive does.
 struct Plan {
@@ -138,7 +146,7 @@ impl SyncTaskContext<'_> {
             return Err(refused(Refusal::Modified));
         }
         let quota = self.ref_quota(phys.directory)?;
-        if quota > 0 && self.dataset(received)?.referenced_bytes > quota {
+        if is_beyond(quota, self.dataset(received)?.referenced_bytes) {
             return Err(refused(Refusal::OverQuota));
         }
         for snapshot in &newer {
@@ -243,5 +251,18 @@ impl SyncTaskContext<'_> {
         }
         let full = format!("{}@{}", new.dataset_name, new.name);
         self.history(snapshot, &full, "snapshot", " ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_beyond;
+
+    #[test]
+    fn a_refquota_permits_what_one_transaction_may_exceed_it_by() {
+        let quota = 50 << 20;
+        assert!(!is_beyond(quota, quota + (1536 << 20)));
+        assert!(is_beyond(quota, quota + (1536 << 20) + 1));
+        assert!(!is_beyond(0, u64::MAX) && !is_beyond(u64::MAX, u64::MAX));
     }
 }
