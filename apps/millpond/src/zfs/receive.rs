@@ -7,6 +7,7 @@ use super::lookup::{self, one, pool_of};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number::bytes;
+use millpond_control::properties::{Edit, PropertyName};
 use millpond_control::{
     ChangeError, DatasetChange, IncomingKind, PoolChange, ReceiveFailure, ReceiveNaming,
     ReceiveProblem, ReceiveStep, ReceiveStream, Received, Reply, Request, Secret,
@@ -73,6 +74,18 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     }
 }
 
+/// Whether the dataset can do without the received value: what is set once, or says how the content is, comes with it.
+fn may_be_excluded(property: &PropertyName) -> bool {
+    let PropertyName::Native(native) = property else {
+        return true;
+    };
+    match (native.shape.edit, native.shape.name) {
+        (_, "encryption") => true,
+        (_, "version" | "volsize") => false,
+        (edit, _) => !matches!(edit, Edit::ReadOnly | Edit::Once),
+    }
+}
+
 fn request_of(name: &str, parsed: &Parsed) -> Result<ReceiveStream, Failure> {
     let naming = match (parsed.has("d"), parsed.has("e")) {
         (true, true) => return Err(Failure::Usage("-d and -e are mutually exclusive".into())),
@@ -110,7 +123,7 @@ fn request_of(name: &str, parsed: &Parsed) -> Result<ReceiveStream, Failure> {
         }
         once(word)?;
         let known = millpond_control::properties::by_name(word);
-        let Some(known) = known else {
+        let Some(known) = known.filter(may_be_excluded) else {
             let text = format!("cannot receive: cannot receive: invalid property '{word}'");
             return Err(Failure::Refused(text));
         };

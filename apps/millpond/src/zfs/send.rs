@@ -90,6 +90,9 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
 }
 
 fn stream_of(session: &mut Session, name: &str, parsed: &Parsed) -> Result<SendStream, Failure> {
+    if parsed.values("i").chain(parsed.values("I")).count() > 1 {
+        return Err(Failure::Usage(String::new()));
+    }
     let sent = [
         DatasetKind::Filesystem,
         DatasetKind::Volume,

@@ -165,3 +165,37 @@ fn a_partly_received_file_system_is_skipped() {
          which can be resumed with \"zfs send -t\"",
     );
 }
+
+#[test]
+fn a_stream_of_a_file_system_without_a_snapshot_goes_on() {
+    let stage = staged();
+    let stream = sent(&stage, "zfs send src/fs");
+    let (words, _, _) = given(&stage, "zfs receive -s dst/t@now", &stream[..500_000]);
+    let token = words.trim_end().rsplit(' ').next().unwrap().to_owned();
+    let rest = sent(&stage, &format!("zfs send -t {token}"));
+    assert!(rest.len() < stream.len());
+    quiet(&stage, "zfs receive -s dst/t", &rest);
+    let whole = sent(&stage, "zfs list -H -o refer src/fs dst/t");
+    let whole = String::from_utf8(whole).unwrap();
+    let sizes: Vec<&str> = whole.lines().collect();
+    assert_eq!(sizes[0], sizes[1]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let stage = staged();
+    let twice = stage.command("zfs send -i src/fs@1 -i src/fs@1 src/fs@2", false);
+    let twice = { twice }.output().unwrap();
+    assert_eq!(twice.status.code(), Some(2));
+    let stream = sent(&stage, "zfs send src/fs@1");
+    for name in ["version", "normalization", "volsize", "creation"] {
+        let text = format!("cannot receive: cannot receive: invalid property '{name}'");
+        refused(
+            &stage,
+            &format!("zfs receive -x {name} dst/t"),
+            &stream,
+            &text,
+        );
+    }
+    quiet(&stage, "zfs receive -x quota -x encryption dst/t", &stream);
+}

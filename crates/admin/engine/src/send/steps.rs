@@ -48,7 +48,7 @@ impl View {
         }
     }
 
-    /// The names of a snapshot that was called `name`, and of the older one, which is redacted with respect to snapshots
+    /// The names of a snapshot or head that was called `name`, and of the older one, which is redacted with respect to snapshots
     /// with these guids.
     fn by_guids(
         &self,
@@ -59,8 +59,12 @@ impl View {
         let head = name.split('@').next().unwrap_or(name);
         let head = Dataset::find(self.inner(), head)?;
         let has = |guid: u64| move |one: &Dataset| one.guid().0 == guid;
-        let mut snapshots = head.snapshots()?.into_iter();
-        let Some(snapshot) = snapshots.find(has(to)) else {
+        let snapshot = match head.guid().0 == to {
+            // The stream was not one of a snapshot.
+            true => Some(head.clone()),
+            false => head.snapshots()?.into_iter().find(has(to)),
+        };
+        let Some(snapshot) = snapshot else {
             return Err(match Dataset::find(self.inner(), name) {
                 Ok(_) => SendError::Replaced.into(),
                 Err(error) => error.into(),
