@@ -128,3 +128,20 @@ fn a_new_dataset_below_one_that_is_moved_goes_with_it() {
     received(&stage, "zfs send -R -I @2 tank/X@3", line);
     plain(&stage, "zfs list back/X/m/c/k@3");
 }
+
+#[test]
+fn properties_of_snapshots_that_are_here_already_come_with_later_packages() {
+    let stage = staged(&["zfs create tank/P", "zfs create tank/P/a"]);
+    plain(&stage, "zfs snapshot -r tank/P@1");
+    received(&stage, "zfs send -R tank/P@1", "zfs receive -u back/P");
+    plain(&stage, "zfs set my:note=first tank/P/a@1");
+    plain(&stage, "zfs snapshot -r tank/P@2");
+    let receive = "zfs receive -uF back/P";
+    received(&stage, "zfs send -R -I @1 tank/P@2", receive);
+    let note = "zfs get -H -o value,source my:note back/P/a@1";
+    assert_eq!(sent(&stage, note), b"first\treceived\n");
+    plain(&stage, "zfs set my:note=second tank/P/a@1");
+    plain(&stage, "zfs snapshot -r tank/P@3");
+    received(&stage, "zfs send -R -I @1 tank/P@3", receive);
+    assert_eq!(sent(&stage, note), b"second\treceived\n");
+}

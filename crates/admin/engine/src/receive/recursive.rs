@@ -34,6 +34,9 @@ impl Wanted {
     }
 }
 
+/// A snapshot's name and properties.
+type Redescribed = (String, Vec<(String, PropertyValue)>);
+
 impl Run<'_> {
     /// Compares what is here with the package, and changes it until nothing more can be done.
     pub(super) fn reconcile(&mut self, package: &Package) -> Result<(), ReceiveProblem> {
@@ -55,13 +58,65 @@ impl Run<'_> {
             let (made, failed): (Vec<_>, Vec<_>) = round.partition(|one| self.change(one));
             // What stood in the way may be gone: a clone, what was below it, another one of its name.
             if made.is_empty() && !self.make_way(&failed)? {
-                return Ok(());
+                break;
             }
             let is_destroyed = |one: &Wanted| matches!(one, Wanted::Destroy(_));
             kept.extend(failed.into_iter().filter(is_destroyed));
             done.extend(made);
         }
+        self.describe_present(package, &root)
+    }
+
+    /// Gives the snapshots that are here already the properties that the package has for them.
+    fn describe_present(&mut self, package: &Package, root: &str) -> Result<(), ReceiveProblem> {
+        let changed = self.redescribed(package, root);
+        for (name, properties) in changed.map_err(|error| of_engine(error, root))? {
+            let received = self.allowed(&name, &properties);
+            if !received.is_empty() {
+                let set = (self.pool.datasets()).receive_snapshot_properties(&name, &received);
+                set.map_err(|error| of_dataset(error, &name))?;
+            }
+        }
         Ok(())
+    }
+
+    /// The snapshots for which the package has other properties, with these.
+    fn redescribed(&self, package: &Package, root: &str) -> Result<Vec<Redescribed>, Error> {
+        let view = self.pool.committed()?;
+        let mut changed = vec![];
+        let with_any = |described: &&Described| {
+            let mut snapshots = described.snapshots.iter();
+            snapshots.any(|one| !one.properties.is_empty())
+        };
+        if !package
+            .datasets
+            .iter()
+            .any(|described| with_any(&described))
+        {
+            return Ok(changed);
+        }
+        for dataset in view.datasets() {
+            let dataset = dataset?.inner().clone();
+            if !is_within(dataset.name(), root) || dataset.name().contains('%') {
+                continue;
+            }
+            let snapshots = dataset.snapshots()?;
+            let Some(described) = described_by(package, &snapshots).filter(with_any) else {
+                continue;
+            };
+            for snapshot in &snapshots {
+                let mut known = described.snapshots.iter();
+                let Some(known) = known.find(|known| known.guid == snapshot.guid().0) else {
+                    continue;
+                };
+                let own = snapshot.own_properties()?;
+                let mut properties = known.properties.iter();
+                if properties.any(|(name, value)| own.received(name) != Some(value)) {
+                    changed.push((snapshot.name().to_owned(), known.properties.clone()));
+                }
+            }
+        }
+        Ok(changed)
     }
 
     /// Gives temporary names to datasets that take each other's names. Returns whether there are any.
