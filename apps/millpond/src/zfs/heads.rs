@@ -9,6 +9,7 @@ use crate::session::{Ending, Failure, Session};
 use millpond_control::properties::{DatasetKind, Kinds};
 use millpond_control::{ChangeError, DatasetChange, PoolChange};
 use millpond_engine::Refusal;
+use std::collections::BTreeSet;
 
 /// Promotes a clone: swaps the roles of the clone and its origin.
 pub fn promote(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -124,8 +125,14 @@ fn rename_snapshot(session: &mut Session, parsed: &Parsed, from: &str, to: &str)
         let only = Kinds::only(&[DatasetKind::Snapshot]);
         let whole = millpond_control::DatasetQuery::WHOLE_TREE;
         let all = below(session, head, whole, only, &[])?.unwrap_or_default();
-        let is_taken = |name: &str| name.rsplit_once('@').map(|(_, s)| s) == Some(short);
-        if all.iter().any(|info| is_taken(&info.name)) {
+        // Datasets without a snapshot of the old name are left as they are.
+        let old = from.rsplit('@').next().unwrap_or_default();
+        let with = |wanted: &str| -> BTreeSet<&str> {
+            let names = all.iter().filter_map(|info| info.name.rsplit_once('@'));
+            let named = names.filter(|(_, name)| *name == wanted);
+            named.map(|(dataset, _)| dataset).collect()
+        };
+        if !with(old).is_disjoint(&with(short)) {
             return Err(Failure::Refused(format!(
                 "cannot rename '{from}': a child dataset already has a snapshot with the new name"
             )));

@@ -45,3 +45,19 @@ fn a_package_passes_over_what_is_there_under_any_name() {
     );
     assert_eq!(snapshots(&stage), "dst/t@1\ndst/t@x\n");
 }
+
+#[test]
+fn a_recursive_rename_leaves_datasets_alone_that_lack_the_old_name() {
+    let stage = staged();
+    plain(&stage, "zfs snapshot src@old");
+    plain(&stage, "zfs snapshot src/fs@new");
+    plain(&stage, "zfs rename -r src@old src@new");
+    plain(&stage, "zfs snapshot -r src@old");
+    let taken = stage
+        .command("zfs rename -r src@old src@new", false)
+        .output();
+    let text = String::from_utf8(taken.unwrap().stderr).unwrap();
+    let expected =
+        "cannot rename 'src@old': a child dataset already has a snapshot with the new name\n";
+    assert_eq!(text, expected);
+}
