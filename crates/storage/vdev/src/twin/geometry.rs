@@ -108,7 +108,7 @@ impl Shape {
                 is_scratch,
                 ..
             } => Reflow {
-                offset_bytes: moved_sectors * sector,
+                offset_bytes: moved_end(moved_sectors) * sector,
                 scratch_state: u16::from(is_scratch),
             },
             _ => Reflow::default(),
@@ -144,9 +144,9 @@ impl Shape {
                 moved_sectors,
                 is_scratch,
             } => {
-                twin.range.offset_bytes = place * sector;
+                twin.range.offset_bytes = (FIRST_SECTORS + place) * sector;
                 twin.write_raidz(sector, children - 1, parity, &|at, row_end| {
-                    let width = if row_end > moved_sectors {
+                    let width = if row_end > moved_end(moved_sectors) {
                         children - 1
                     } else {
                         children
@@ -170,6 +170,18 @@ impl Shape {
             }
         }
         twin
+    }
+}
+
+/// What an expansion moves first, at once. Beyond it, no row has a new place that is the old place of another sector of the
+/// row. Blocks of vdevs that are being expanded lie behind it.
+pub(crate) const FIRST_SECTORS: u64 = 1000;
+
+/// The end of what an expansion has moved, in sectors of the vdev: `sectors` more than the first ones, or 0.
+fn moved_end(sectors: u64) -> u64 {
+    match sectors {
+        0 => 0,
+        _ => FIRST_SECTORS + sectors,
     }
 }
 

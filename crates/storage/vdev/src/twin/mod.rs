@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use millpond_ondisk::{Guid, Txg, VdevId};
 
-pub(crate) use geometry::{Shape, any_shape};
+pub(crate) use geometry::{FIRST_SECTORS, Shape, any_shape};
 
 use crate::*;
 

@@ -4,7 +4,7 @@ use millpond_ondisk::{Ashift, Guid};
 use proptest::prelude::*;
 
 use super::*;
-use crate::twin::{Shape, Twin, any_shape, leaf, over};
+use crate::twin::{FIRST_SECTORS, Shape, Twin, any_shape, leaf, over};
 use crate::{LeafFault, Reflow, VdevConfig, VdevType, Verdict};
 
 /// Vdevs that can be written.
@@ -111,7 +111,7 @@ proptest! {
         data in 1u64..4,
         ashift in prop_oneof![Just(9u64), Just(12)],
         place in 0u64..60,
-        moved_sectors in 0u64..90,
+        moved_sectors in 1u64..90,
         sectors in 1usize..60,
     ) {
         let children = parity + data + 1;
@@ -125,7 +125,7 @@ proptest! {
         twin.write(&BTreeSet::new());
         // The rest is moved, each sector by itself.
         let sector = 1 << ashift;
-        for number in moved_sectors..2000 {
+        for number in FIRST_SECTORS + moved_sectors..2000 {
             let at = |width: u64| ((number % width) as usize, (4 << 20) + number / width * sector);
             let ((old, from), (new, to)) = (at(children - 1), at(children));
             if let Ok(bytes) = twin.devices[old].read(from, sector) {
