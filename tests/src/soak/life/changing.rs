@@ -62,7 +62,7 @@ impl Lived<'_> {
     }
 
     /// Whether nothing is wrong on the disks of a vdev, and they may not fail.
-    pub(super) fn are_all_right(&self, position: Position) -> bool {
+    fn are_all_right(&self, position: Position) -> bool {
         self.layout.vdev(position).all(|position| {
             let mut disks = self.layout.disks(position).iter();
             !self.victims.contains(&position) && disks.all(|disk| !self.harmed.contains(disk))

@@ -79,20 +79,22 @@ impl Lived<'_> {
             if moved.map_err(|error| failure_text("a slice of a removal", &error))? {
                 continue;
             }
-            let cancelled = pool.cancel_removal();
-            cancelled.map_err(|error| failure_text("cancelling a removal", &error))?;
-            self.stats.cancelled += 1;
+            self.cancel(pool)?;
         }
         self.read_layout()
     }
 
+    fn cancel(&mut self, pool: &millpond_pool::Pool) -> Result<(), String> {
+        let cancelled = pool.cancel_removal();
+        cancelled.map_err(|error| failure_text("cancelling a removal", &error))?;
+        self.stats.cancelled += 1;
+        self.life.log.push("the removal is cancelled".to_owned());
+        Ok(())
+    }
+
     fn copy_more(&mut self, pool: &millpond_pool::Pool, seed: &mut Seed) -> Result<(), String> {
         if seed.below(20) == 0 {
-            let cancelled = pool.cancel_removal();
-            cancelled.map_err(|error| failure_text("cancelling a removal", &error))?;
-            self.stats.cancelled += 1;
-            self.life.log.push("the removal is cancelled".to_owned());
-            return Ok(());
+            return self.cancel(pool);
         }
         let (limits, count) = Self::slices(seed);
         let text = format!("{count} slices of {} bytes of a removal", limits.bytes);
