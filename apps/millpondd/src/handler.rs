@@ -137,8 +137,12 @@ impl Service for RequestHandler<'_> {
             _ => return Err(Failure::other_reply()),
         };
         // A snapshot may be mounted by itself: it does not change.
-        let is_head = !request.name.contains('@') && !request.is_unfinished;
-        if is_head && self.daemon.mounts.is_mounted(&request.name) {
+        // The rest of a stream of a head has the name that the stream had.
+        let resumed = request.name.strip_suffix("@--head--");
+        let name = resumed.filter(|_| request.guids.is_some());
+        let name = name.unwrap_or(&request.name);
+        let is_head = !name.contains('@') && !request.is_unfinished;
+        if is_head && self.daemon.mounts.is_mounted(name) {
             return Err(SendProblem::Mounted.into());
         }
         let output = File::from(descriptor);
