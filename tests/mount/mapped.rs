@@ -148,7 +148,7 @@ fn an_unmount_gives_up_on_files_that_take_no_changes() {
     let Some(mut rig) = Rig::new(&[]) else { return };
     let changer = Changer::begin(&rig);
     // Requests wait until the files are back.
-    let suspended = rig.mount.suspend().unwrap();
+    let suspended = rig.mount.suspend().unwrap().unwrap();
     let late = rig.mount.write_back(Duration::from_millis(50));
     let is_late = matches!(&late, Err(FuseError::WriteBack { error, .. }) if *error == rustix::io::Errno::TIMEDOUT);
     assert!(is_late, "{late:?}");

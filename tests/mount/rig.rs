@@ -133,7 +133,7 @@ impl Rig {
 
     /// The same, where `is_replaced` says whether the change was made.
     pub fn reopen_files(&mut self, is_replaced: bool, change: impl FnOnce(&Pool)) {
-        let suspended = self.mount.suspend().unwrap();
+        let suspended = self.mount.suspend().unwrap().unwrap();
         self.served = None;
         change(&self.pool);
         self.resume(suspended, is_replaced);

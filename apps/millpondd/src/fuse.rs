@@ -215,9 +215,9 @@ impl Mounted for FuseMount {
         let _ = live.file_system(what.dataset).map_err(failed)?;
         changed
     }
-    fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem> {
+    fn suspend(&self) -> Result<Option<Box<dyn SuspendedFiles>>, MountProblem> {
         let suspended = self.mount.suspend().map_err(problem)?;
-        Ok(Box::new(FuseSuspended(suspended)))
+        Ok(suspended.map(|suspended| Box::new(FuseSuspended(suspended)) as _))
     }
     fn is_alive(&self) -> bool {
         self.mount.is_alive()

@@ -50,11 +50,12 @@ pub trait Mounted: Send + Sync {
     /// # Errors
     /// [`MountProblem::Busy`] or [`MountProblem::UsedBy`] if it becomes read-only and files are open for writing.
     fn change_options(&self, what: &Mountable<'_>) -> Result<bool, MountProblem>;
-    /// Closes its files, so that others can take their place. Programs that use them wait.
+    /// Closes its files, so that others can take their place. Programs that use them wait. `None` if another program has
+    /// unmounted it.
     ///
     /// # Errors
     /// [`MountProblem::Busy`] if requests under way do not end.
-    fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem>;
+    fn suspend(&self) -> Result<Option<Box<dyn SuspendedFiles>>, MountProblem>;
     /// Whether it is still mounted. Another program may have unmounted it.
     fn is_alive(&self) -> bool;
     /// Makes the system ask again for the attributes of the root directory.
@@ -193,9 +194,9 @@ impl Mounted for Pretended {
         self.changed.lock().push(changed);
         Ok(true)
     }
-    fn suspend(&self) -> Result<Box<dyn SuspendedFiles>, MountProblem> {
+    fn suspend(&self) -> Result<Option<Box<dyn SuspendedFiles>>, MountProblem> {
         self.unmount(false)?;
-        Ok(Box::new(self.clone()))
+        Ok(Some(Box::new(self.clone())))
     }
     fn is_alive(&self) -> bool {
         true

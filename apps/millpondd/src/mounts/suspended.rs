@@ -43,25 +43,37 @@ impl Mounts {
         dataset: &str,
     ) -> Result<Option<SuspendedMount>, (String, MountProblem)> {
         let _changing = self.changing.lock();
-        let (found, dead) = {
-            let mut table = self.table.lock();
-            let is_own = |entry: &Entry| entry.info.dataset == dataset;
-            let dead: Vec<Entry> = table
-                .extract_if(.., |entry| is_own(entry) && !entry.handle.is_alive())
-                .collect();
-            let found = table.iter().find(|entry| is_own(entry));
-            let found = found.map(|entry| (entry.info.clone(), Arc::clone(&entry.handle)));
-            (found, dead)
+        self.drop_dead(dataset);
+        let found = {
+            let table = self.table.lock();
+            let mut own = table.iter().filter(|entry| entry.info.dataset == dataset);
+            own.next()
+                .map(|entry| (entry.info.clone(), Arc::clone(&entry.handle)))
         };
-        // Another program has unmounted it, or the directory that it was mounted on is gone. Its files are still open.
-        drop(dead);
         let Some((info, handle)) = found else {
             return Ok(None);
         };
         match handle.suspend() {
-            Ok(files) => Ok(Some(SuspendedMount { info, files })),
+            Ok(Some(files)) => Ok(Some(SuspendedMount { info, files })),
+            Ok(None) => {
+                drop(handle);
+                self.drop_dead(dataset);
+                Ok(None)
+            }
             Err(problem) => Err((info.mountpoint, problem)),
         }
+    }
+
+    /// Closes the files of mounts of a dataset that another program has unmounted, or whose directory is gone.
+    fn drop_dead(&self, dataset: &str) {
+        let dead: Vec<Entry> = {
+            let mut table = self.table.lock();
+            let is_dead =
+                |entry: &mut Entry| entry.info.dataset == dataset && !entry.handle.is_alive();
+            table.extract_if(.., is_dead).collect()
+        };
+        // This may take a while.
+        drop(dead);
     }
 
     /// Lets programs continue with the files that the dataset has now: others than before with `is_replaced`. Without any, it

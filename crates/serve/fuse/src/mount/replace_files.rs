@@ -1,6 +1,6 @@
 //! Replaces the files of a mount while programs use them.
 
-use super::{Mount, tolerate_absence};
+use super::{LAST_REQUESTS, Mount, tolerate_absence};
 use crate::abi::{notify_epoch, notify_invalidate_entry, notify_invalidate_inode};
 use crate::error::FuseError;
 use crate::server::Connection;
@@ -23,17 +23,23 @@ impl std::fmt::Debug for SuspendedMount {
 
 impl Mount {
     /// Closes all files, so that others can take their place, and lets requests of programs wait. Their descriptors and
-    /// working directories stay.
+    /// working directories stay. `None` if another process has unmounted it: its files are closed then.
     ///
     /// # Errors
     /// [`FuseError::Busy`] if the requests under way take more than ten seconds, or if it is suspended already.
-    pub fn suspend(&self) -> Result<SuspendedMount, FuseError> {
-        let suspended = self.connection.session.suspend();
-        let suspended = suspended.ok_or_else(|| FuseError::Busy(self.mountpoint.clone()))?;
-        Ok(SuspendedMount {
-            connection: Arc::clone(&self.connection),
-            suspended: Some(suspended),
-        })
+    pub fn suspend(&self) -> Result<Option<SuspendedMount>, FuseError> {
+        let session = &self.connection.session;
+        if let Some(suspended) = session.suspend() {
+            return Ok(Some(SuspendedMount {
+                connection: Arc::clone(&self.connection),
+                suspended: Some(suspended),
+            }));
+        }
+        // A session that ends writes and closes its files first.
+        match session.is_over() && self.connection.wait_for_end(LAST_REQUESTS) {
+            true => Ok(None),
+            false => Err(FuseError::Busy(self.mountpoint.clone())),
+        }
     }
 }
 

@@ -76,20 +76,19 @@ impl Gate {
         is_done
     }
 
-    /// The files, without waiting.
-    pub(super) fn now(&self) -> Option<Arc<dyn Vfs>> {
-        self.state.lock().served.clone()
+    /// Whether the session has ended or is ending.
+    pub(super) fn is_over(&self) -> bool {
+        self.state.lock().is_over
     }
 
-    /// Takes the files out. Only after [`Gate::close`].
+    /// Takes the files out. Only after [`Gate::close`] or [`Gate::end`].
     pub(super) fn take(&self) -> Option<Arc<dyn Vfs>> {
         self.state.lock().served.take()
     }
 
-    /// Lets requests continue with these files.
-    pub(super) fn open(&self, served: Arc<dyn Vfs>) {
+    /// Lets requests continue with these files. Returns false if the session ended meanwhile: it serves no files.
+    pub(super) fn open(&self, served: Arc<dyn Vfs>) -> bool {
         let mut state = self.state.lock();
-        // A session that ended meanwhile serves no files.
         let unwanted = match state.is_over {
             true => Some(served),
             false => {
@@ -100,7 +99,7 @@ impl Gate {
         state.is_closed = false;
         drop(state);
         self.changed.notify_all();
-        drop(unwanted);
+        unwanted.is_none()
     }
 
     /// Lets waiting requests fail, and all that follow if the files are taken out.

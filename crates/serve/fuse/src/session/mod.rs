@@ -277,7 +277,7 @@ impl Session {
     /// Syncs and releases all files after the connection has ended.
     pub fn close(&self) {
         self.gate.end();
-        let vfs = self.gate.now();
+        let vfs = self.gate.take();
         if let Some(vfs) = &vfs {
             let _ = vfs.sync();
         }

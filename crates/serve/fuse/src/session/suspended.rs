@@ -90,10 +90,17 @@ impl Session {
         if is_replaced {
             self.stale_pages.add(files.iter().copied());
         }
-        self.gate.open(Arc::clone(&vfs));
+        if !self.gate.open(Arc::clone(&vfs)) {
+            self.inodes.clear();
+        }
         drop(root);
         let names = names.changed(&self.inodes, &*vfs);
         Ok(Replaced { names, files })
+    }
+
+    /// Whether it has ended or is ending. Its files may still be open until [`Session::close`] returns.
+    pub(crate) fn is_over(&self) -> bool {
+        self.gate.is_over()
     }
 
     /// Lets all requests fail, because the files of a suspended session do not come back.
@@ -104,5 +111,51 @@ impl Session {
     /// The kernel has dropped the cached pages of a file that was replaced.
     pub(crate) fn pages_dropped(&self, number: InodeNumber) {
         self.stale_pages.dropped(number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use millpond_engine::{Pool, PoolBuilder};
+
+    fn tank(folder: &tempfile::TempDir) -> Pool {
+        let image = folder.path().join("disk.img");
+        let file = std::fs::File::create(&image).unwrap();
+        file.set_len(64 << 20).unwrap();
+        PoolBuilder::new("tank").single(&image).create().unwrap()
+    }
+
+    fn session(pool: &Pool) -> Session {
+        Session::new(pool.served("tank").unwrap() as Arc<dyn Vfs>).unwrap()
+    }
+
+    #[test]
+    fn a_session_that_has_ended_keeps_no_files_and_is_not_suspended() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = tank(&folder);
+        let files = pool.served("tank").unwrap() as Arc<dyn Vfs>;
+        let session = Session::new(Arc::clone(&files)).unwrap();
+        assert!(!session.is_over());
+        session.close();
+        assert!(session.suspend().is_none() && session.is_over());
+        assert_eq!(Arc::strong_count(&files), 1);
+    }
+
+    #[test]
+    fn a_session_that_ends_while_it_is_suspended_opens_no_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = tank(&folder);
+        let session = session(&pool);
+        let suspended = session.suspend().unwrap();
+        assert!(session.suspend().is_none() && !session.is_over());
+        session.close();
+        let files = pool.served("tank").unwrap() as Arc<dyn Vfs>;
+        session
+            .resume(suspended, Arc::clone(&files), true)
+            .map(drop)
+            .unwrap();
+        assert_eq!(session.known_files(), 0);
+        assert_eq!(Arc::strong_count(&files), 1);
     }
 }
