@@ -9,9 +9,9 @@ use millpond_ondisk::{BLOCK_BYTES_MAX, VDEV_DATA_START_BYTES};
 use super::pieces::{Piece, each_piece};
 use super::{BlockRange, PlanError};
 use crate::health::Health;
-use crate::indirect::IndirectMap;
+use crate::indirect::{IndirectMap, NoIndirect};
 use crate::mirror::sources;
-use crate::raidz::{CellPlaces, ExpandedMap, RaidzGeometry, RaidzMap};
+use crate::raidz::{CellPlaces, ExpandedCell, ExpandedMap, RaidzGeometry, RaidzMap};
 use crate::tree::{LeafId, NodeId, VdevKind, VdevNode, VdevTree};
 use crate::units::{Sector, round_up};
 
@@ -99,7 +99,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Lays out `range`.
+    /// Lays out `range` with all places that hold its bytes.
+    ///
+    /// While a RAID-Z vdev is being expanded, the row at the progress has sectors that were moved already. The row is read at
+    /// its old places, and the new ones of these sectors are further sources. They are not moved again, so repairs must reach
+    /// them.
     ///
     /// Allocates in proportion to the number of cells and of their copies. There is at most one cell for
     /// each child of the vdev, or on an expanded RAID-Z vdev one for each sector of the block and its
@@ -110,17 +114,31 @@ impl Layout {
         indirect: &dyn IndirectMap,
         range: BlockRange,
     ) -> Result<Self, PlanError> {
-        let places = CellPlaces::Read(tree.reflow());
-        Self::placed(tree, health, indirect, range, places)
+        let reflow = tree.reflow();
+        let moved_bytes = match reflow.is_scratch_valid() {
+            true => 0,
+            false => reflow.offset_bytes,
+        };
+        let places = (CellPlaces::Read(reflow), moved_bytes);
+        Self::with_places(tree, health, indirect, range, places)
     }
 
-    /// Like [`Layout::new`], with other places of the sectors of a vdev that is being expanded.
+    /// Like [`Layout::new`], with one place only of each sector of a vdev that is being expanded.
     pub(crate) fn placed(
+        tree: &VdevTree,
+        health: &dyn Health,
+        range: BlockRange,
+        places: CellPlaces,
+    ) -> Result<Self, PlanError> {
+        Self::with_places(tree, health, &NoIndirect, range, (places, 0))
+    }
+
+    fn with_places(
         tree: &VdevTree,
         health: &dyn Health,
         indirect: &dyn IndirectMap,
         range: BlockRange,
-        places: CellPlaces,
+        (places, moved_bytes): (CellPlaces, u64),
     ) -> Result<Self, PlanError> {
         if range.size_bytes == 0 || range.size_bytes > BLOCK_BYTES_MAX {
             return Err(PlanError::Size {
@@ -134,6 +152,7 @@ impl Layout {
             tree,
             health,
             places,
+            moved_bytes,
             layout: Self {
                 size,
                 ..Self::default()
@@ -165,6 +184,8 @@ struct Builder<'a> {
     tree: &'a VdevTree,
     health: &'a dyn Health,
     places: CellPlaces,
+    /// Sectors of a vdev that is being expanded are at their new places too, if they lie below this offset.
+    moved_bytes: u64,
     layout: Layout,
     copies: usize,
 }
@@ -272,12 +293,39 @@ impl Builder<'_> {
                         };
                         let at = cell.device_offset_bytes;
                         let number = Some(cell.raid_sector);
-                        self.cell(child, at, sector.bytes(), data, piece, number)?
+                        let mut shape =
+                            self.cell(child, at, sector.bytes(), data, piece, number)?;
+                        if geometry.is_expanding()
+                            && cell.raid_sector < sector.whole(self.moved_bytes)
+                        {
+                            self.add_moved(node, geometry, cell, piece, sector, &mut shape)?;
+                        }
+                        shape
                     }
                 });
             }
             self.layout.rows.push(row);
         }
+        Some(())
+    }
+
+    /// Adds the new place of a sector that is read at its old one.
+    fn add_moved(
+        &mut self,
+        node: &VdevNode,
+        geometry: &RaidzGeometry,
+        cell: ExpandedCell,
+        piece: Piece,
+        sector: Sector,
+        shape: &mut CellShape,
+    ) -> Option<()> {
+        let (child, offset_bytes) = cell.place_at_width(geometry.children(), sector)?;
+        if (child, offset_bytes) == (cell.child, cell.device_offset_bytes) {
+            return Some(());
+        }
+        let child = *node.children.get(usize::try_from(child).ok()?)?;
+        let moved = self.cell(child, offset_bytes, sector.bytes(), None, piece, None)?;
+        shape.sources.extend(moved.sources);
         Some(())
     }
 

@@ -1,5 +1,7 @@
 //! The cells of a block whose width differs from that of its vdev: row by row, one sector each.
 
+use millpond_ondisk::VDEV_DATA_START_BYTES;
+
 use super::RaidzGeometry;
 use super::map::{RowShape, SWAP_BIT};
 use crate::tree::Reflow;
@@ -166,12 +168,11 @@ impl RowPlace {
             true => self.new_width,
             false => self.old_width,
         };
-        let child = raid_sector.checked_rem(width)?;
-        let offset = sector.to_bytes(raid_sector.checked_div(width)?)?;
+        let (child, offset) = row_place(raid_sector, width, sector)?;
         let start = if self.is_scratch {
             RAIDZ_SCRATCH_START_BYTES
         } else {
-            millpond_ondisk::VDEV_DATA_START_BYTES
+            VDEV_DATA_START_BYTES
         };
         Some(ExpandedCell {
             child,
@@ -180,4 +181,18 @@ impl RowPlace {
             data_sector,
         })
     }
+}
+
+impl ExpandedCell {
+    /// The child and the first byte on it, including labels, of this sector on a vdev of a width.
+    pub(crate) fn place_at_width(&self, width: u64, sector: Sector) -> Option<(u64, u64)> {
+        let (child, offset) = row_place(self.raid_sector, width, sector)?;
+        Some((child, offset.checked_add(VDEV_DATA_START_BYTES)?))
+    }
+}
+
+/// The child that has a sector, and the offset of its row in bytes.
+fn row_place(raid_sector: u64, width: u64, sector: Sector) -> Option<(u64, u64)> {
+    let child = raid_sector.checked_rem(width)?;
+    Some((child, sector.to_bytes(raid_sector.checked_div(width)?)?))
 }

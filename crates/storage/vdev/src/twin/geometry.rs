@@ -124,7 +124,7 @@ impl Shape {
             Shape::Raidz { children, parity } => {
                 twin.range.offset_bytes = place * sector;
                 twin.write_raidz(sector, children, parity, &|at, _| {
-                    (at % children, at / children, 0)
+                    vec![(at % children, at / children, 0)]
                 });
             }
             Shape::Widened {
@@ -135,7 +135,7 @@ impl Shape {
             } => {
                 twin.range.offset_bytes = place * sector;
                 twin.write_raidz(sector, width, parity, &|at, _| {
-                    (at % children, at / children, 0)
+                    vec![(at % children, at / children, 0)]
                 });
             }
             Shape::Widening {
@@ -156,7 +156,12 @@ impl Shape {
                     } else {
                         0
                     };
-                    (at % width, at / width, back)
+                    let mut places = vec![(at % width, at / width, back)];
+                    // The row across the progress is read at its old place. What was moved is at the new one, too.
+                    if width < children && at < moved_end(moved_sectors) && !is_scratch {
+                        places.push((at % children, at / children, 0));
+                    }
+                    places
                 });
             }
             Shape::Draid {

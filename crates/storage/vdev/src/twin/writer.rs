@@ -43,14 +43,14 @@ impl Twin {
         }
     }
 
-    /// `place` maps a raid sector and the first sector after its row to a child, a row of that child, and
-    /// the distance in bytes by which it lies before that row's position.
+    /// `places` maps a raid sector and the first sector after its row to its places: each a child, a row of that child,
+    /// and the distance in bytes by which it lies before that row's position.
     pub(crate) fn write_raidz(
         &mut self,
         sector: u64,
         width: u64,
         parity: u64,
-        place: &dyn Fn(u64, u64) -> (u64, u64, u64),
+        places: &dyn Fn(u64, u64) -> Vec<(u64, u64, u64)>,
     ) {
         let data = self.padded(sector);
         let sectors: Vec<&[u8]> = data.chunks_exact(sector as usize).collect();
@@ -93,8 +93,9 @@ impl Twin {
                     Some(data) if row < tall(data) => &columns[data as usize],
                     Some(_) => continue,
                 };
-                let (child, child_row, back) = place(first + at, row_end);
-                self.devices[child as usize].write(START + child_row * sector - back, bytes);
+                for (child, child_row, back) in places(first + at, row_end) {
+                    self.devices[child as usize].write(START + child_row * sector - back, bytes);
+                }
             }
         }
     }

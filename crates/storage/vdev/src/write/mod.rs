@@ -12,7 +12,6 @@ use std::sync::Arc;
 use millpond_ondisk::{VDEV_DATA_START_BYTES, VdevId};
 
 use crate::health::Health;
-use crate::indirect::NoIndirect;
 use crate::mirror::sources;
 use crate::plan::{BlockRange, CellShape, Layout, PlanError, RowShape};
 use crate::raidz::{CellPlaces, RaidzGeometry};
@@ -178,7 +177,8 @@ impl WritePlan {
         if !is_writable {
             return Err(WritePlanError::NotWritable(range.vdev));
         }
-        let layout = Layout::new(tree, health, &NoIndirect, range)?;
+        let read_places = CellPlaces::Read(tree.reflow());
+        let layout = Layout::placed(tree, health, range, read_places)?;
         let mut plan = Self {
             writes: Vec::new(),
             fillers: Vec::new(),
@@ -194,7 +194,7 @@ impl WritePlan {
             && range.offset_bytes < moved_bytes.max(tree.reflow().offset_bytes)
         {
             let places = CellPlaces::Moved(moved_bytes.max(tree.reflow().offset_bytes));
-            let moved = Layout::placed(tree, health, &NoIndirect, range, places)?;
+            let moved = Layout::placed(tree, health, range, places)?;
             for (row, moved) in layout.rows.iter().zip(&moved.rows) {
                 if !row.has_same_places(moved) {
                     plan.add_row(moved, block);
