@@ -33,6 +33,15 @@ const OTHERS_MAX: u64 = 256;
 /// How many sets to consider per candidate, because most large sets yield no candidate.
 const SETS_PER_CANDIDATE: u64 = 4;
 
+/// What bytes are replaced with to see whether a checksum covers them: two different patterns, because a weak checksum may
+/// not see one of them.
+const NOISE: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
+
+fn noise_at(at: u64, seed: u64) -> u8 {
+    let mixed = at.wrapping_add(1).wrapping_mul(seed);
+    (mixed ^ mixed >> 29 ^ mixed >> 47).to_le_bytes()[3]
+}
+
 /// A possible origin of wrong bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Suspect {
@@ -256,7 +265,7 @@ impl<'a, 'v> Search<'a, 'v> {
                     .saturating_sub(self.tried.saturating_sub(before));
                 match &found {
                     _ if !is_verified => {}
-                    Some(found) if *found != self.block => {
+                    Some(found) if *found != self.block && self.is_checked_where_differs(found) => {
                         self.is_ambiguous = true;
                         return false;
                     }
@@ -273,6 +282,23 @@ impl<'a, 'v> Search<'a, 'v> {
             }
         }
         false
+    }
+
+    /// Whether the checksum covers bytes in which the candidate differs from another one that verifies. That of an intent log
+    /// block covers the records only, not the rest of the block, which may be anything.
+    fn is_checked_where_differs(&mut self, other: &[u8]) -> bool {
+        let candidate = self.block.clone();
+        let is_noise_verified = NOISE.iter().all(|seed| {
+            let bytes = self.block.iter_mut().zip(&candidate).zip(other);
+            for (at, ((byte, candidate), other)) in (0u64..).zip(bytes) {
+                if candidate != other {
+                    *byte = noise_at(at, *seed);
+                }
+            }
+            (self.verify)(&self.block)
+        });
+        self.block = candidate;
+        !is_noise_verified
     }
 
     /// Tries every choice of copies, by the number of cells that do not use the preferred one.
