@@ -25,7 +25,7 @@ use millpond_env::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use millpond_object::{NewObjectSet, ObjectSet, WriteKey};
 use millpond_ondisk::dsl::keys;
 use millpond_ondisk::{ObjectId, ObjectSetKind, PoolVersion, Txg, VdevId};
-use millpond_pool::{DatasetPort, FoundLogs, Pool, SpaceChange, SyncContext};
+use millpond_pool::{DatasetPort, FoundBlock, FoundLogs, Pool, SpaceChange, SyncContext};
 use millpond_pool::{PoolError, PoolView};
 use millpond_stream::RawKeys;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,8 @@ pub struct Datasets {
     pub(crate) half_received: Mutex<Vec<String>, rank::Leaf>,
     /// Names of datasets whose log waits to be replayed, and whether its records refer to other files.
     pub(crate) to_replay: Mutex<BTreeMap<String, bool>, rank::Leaf>,
+    /// The blocks of logs that were claimed when the pool was opened and are not replayed yet, by head.
+    pub(crate) claimed_logs: Mutex<BTreeMap<ObjectId, Vec<FoundBlock>>, rank::Leaf>,
     /// Heads whose claimed logs wait for their keys.
     pub(crate) waiting_logs: Mutex<BTreeSet<ObjectId>, rank::Leaf>,
     /// The loaded keys of the pool.
@@ -111,6 +113,7 @@ impl Datasets {
             half_received: Mutex::default(),
             found_logs_choice: Mutex::default(),
             to_replay: Mutex::default(),
+            claimed_logs: Mutex::default(),
             waiting_logs: Mutex::default(),
             keys: Arc::new(KeyRing::of_changing(own)),
             root_key: Mutex::default(),

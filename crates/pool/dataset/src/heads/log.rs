@@ -127,9 +127,14 @@ impl Datasets {
                 to_claim.push(found);
             }
         }
-        let headers = syncing.claim_logs(&to_claim)?;
-        for (found, header) in to_claim.iter().zip(&headers) {
+        let claimed = syncing.claim_logs(&to_claim)?;
+        for (found, (header, count)) in to_claim.iter().zip(&claimed) {
             syncing.put_log_header(found, header)?;
+            if !found.is_locked {
+                let blocks = found.log.blocks.iter().take(*count);
+                let mut claimed_logs = self.claimed_logs.lock();
+                claimed_logs.insert(found.dataset, blocks.copied().collect());
+            }
         }
         to_drop.iter().try_for_each(|found| syncing.drop_log(found))
     }
@@ -142,6 +147,9 @@ impl Datasets {
 
     /// Ends a log whose records are all in the tree: frees its blocks and zeroes its header.
     ///
+    /// Those are the blocks that were claimed when the pool was opened. A block that is damaged since, or that was read by
+    /// luck because its write was cut off, would hide the blocks behind it, and their space would be lost.
+    ///
     /// # Errors
     /// If the pool is suspended, or the log cannot be read again.
     pub fn finish_replay(&self, head: &HeadDataset) -> Result<(), DatasetError> {
@@ -150,18 +158,21 @@ impl Datasets {
         let header = IntentLogHeader::from_words(&set.log_header());
         if !header.has_chain() {
             self.waiting_logs.lock().remove(&head.id());
+            self.claimed_logs.lock().remove(&head.id());
             return Ok(());
         }
-        let first = Txg(pool.uberblock().txg.0.saturating_add(1));
-        let found = FoundLog::read(
-            pool.store(),
-            set.dataset(),
-            &header,
-            first,
-            FoundLogs::Replay,
-        )?;
+        let claimed = self.claimed_logs.lock().get(&head.id()).cloned();
+        let blocks = match claimed {
+            Some(blocks) => blocks,
+            // It was claimed before, or waited for its key.
+            None => {
+                let first = Txg(pool.uberblock().txg.0.saturating_add(1));
+                let (store, dataset) = (pool.store(), set.dataset());
+                FoundLog::read(store, dataset, &header, first, FoundLogs::Replay)?.blocks
+            }
+        };
         pool.sync_task(|ctx| {
-            for block in &found.blocks {
+            for block in &blocks {
                 ctx.free_found_block(block, &header)?;
             }
             set.set_log_header(ctx.tx(), [0; 24]);
@@ -169,19 +180,23 @@ impl Datasets {
             SyncTaskContext::new(self, ctx).deactivate_feature(head.id(), features::ZILSAXATTR)
         })?;
         self.waiting_logs.lock().remove(&head.id());
+        self.claimed_logs.lock().remove(&head.id());
         Ok(())
     }
 }
 
 impl SyncTaskContext<'_> {
     /// Claims the blocks of logs found when the pool was opened, in the first txg, before anything is allocated. Returns
-    /// their new headers.
-    fn claim_logs(&self, found: &[HeadLogFound]) -> Result<Vec<IntentLogHeader>, PoolError> {
+    /// their new headers, each with the number of blocks that were claimed.
+    fn claim_logs(
+        &self,
+        found: &[HeadLogFound],
+    ) -> Result<Vec<(IntentLogHeader, usize)>, PoolError> {
         let logs: Vec<&FoundLog> = found.iter().map(|found| &found.log).collect();
         let counts = claim_all(self.ctx, self.txg(), &logs)?;
         let headers = found.iter().zip(counts);
         Ok(headers
-            .map(|(found, count)| self.claimed_header(found, count))
+            .map(|(found, count)| (self.claimed_header(found, count), count))
             .collect())
     }
 
