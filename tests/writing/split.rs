@@ -3,6 +3,7 @@
 use crate::attach::{leaf_at, of_disk};
 use crate::encryption;
 use crate::exhaustive::{Files, State, each_state, files_in, files_of, is_all};
+use crate::removal;
 use crate::rig::Rig;
 use crate::scan::{lived, scrub};
 use crate::sim;
@@ -152,6 +153,44 @@ fn both_pools_have_everything_and_go_their_own_ways() {
             assert!(!own.is_empty());
             judge(&world, name, shape);
         }
+    }
+}
+
+#[test]
+fn both_pools_have_what_a_removed_vdev_held() {
+    let world = World::without_journal(86);
+    let tops = [
+        (Normal, Single, 1),
+        (Normal, Mirror, 2),
+        (Normal, Mirror, 2),
+    ];
+    let pool = sim::create_of(&world, &tops, 128, sim::by_caller());
+    let mut life = millpond_tests::workload::Life::new("tank", "removed, split", 6);
+    life.file_bytes_max = 100_000;
+    life.steps(&pool, 80);
+    removal::remove(&pool, 0);
+    removal::evacuate(&pool, &mut life, 1);
+    life.steps(&pool, 5);
+    split(&pool, &[2, 4]).unwrap();
+    let was = life.clone();
+    life.steps(&pool, 40);
+    assert_eq!(scrub(&pool).errors, 0);
+    pool.export().unwrap();
+    life.compare(&read(&world, "tank").unwrap(), "tank");
+    was.compare(&read_as(&world, "half", "tank").unwrap(), "half");
+    world.disks()[0].set_absent(true);
+    for (name, others) in [("half", [1, 3]), ("tank", [2, 4])] {
+        let what = format!("removed, split: {name}");
+        let away = |is_away| others.map(|disk: usize| world.disks()[disk].set_absent(is_away));
+        away(true);
+        is_sound(&read(&world, name).unwrap(), &what);
+        let pool = open(&world, name).unwrap();
+        write(&pool, name, 30, &mut Files::new());
+        assert_eq!(scrub(&pool).errors, 0, "{what}");
+        pool.export().unwrap();
+        is_sound(&read(&world, name).unwrap(), &what);
+        away(false);
+        judge(&world, name, &what);
     }
 }
 

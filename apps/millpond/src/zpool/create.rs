@@ -247,10 +247,8 @@ impl Args {
         if full == "ashift" {
             self.ashift = ashift_of(value)?;
         }
-        if full == "altroot" && !value.starts_with('/') {
-            return Err(Failure::Refused(format!(
-                "invalid alternate root '{value}': must be an absolute path"
-            )));
+        if full == "altroot" {
+            check_altroot(value).map_err(Failure::Refused)?;
         }
         if full == "cachefile"
             && let Err(reason) = super::manage::check_cache_file(value)
@@ -344,6 +342,16 @@ pub fn ashift_of(value: &str) -> Result<Option<u8>, Failure> {
         )));
     }
     Ok(u8::try_from(number).ok().filter(|ashift| *ashift != 0))
+}
+
+/// Refuses an alternate root that is not an absolute path.
+pub(super) fn check_altroot(value: &str) -> Result<(), String> {
+    match value.starts_with('/') {
+        true => Ok(()),
+        false => Err(format!(
+            "invalid alternate root '{value}': must be an absolute path"
+        )),
+    }
 }
 
 pub fn check_name(name: &str) -> Result<(), String> {

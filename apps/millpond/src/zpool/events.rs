@@ -1,5 +1,6 @@
 //! `zpool events`: the events of pools since the daemon started.
 
+use super::create::check_name;
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::date;
@@ -15,7 +16,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
     if parsed.has("c") && (parsed.has("f") || parsed.has("v")) {
         return Err(Failure::Usage("invalid options combined with -c".into()));
     }
-    if parsed.operands.len() > 1 {
+    if parsed.operands.len() > usize::from(!parsed.has("c")) {
         return Err(Failure::Usage("too many arguments".into()));
     }
     let to_error = |error: millpond_control::ControlError| Failure::Refused(error.to_string());
@@ -23,6 +24,10 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         let count = session.daemon()?.clear_events().map_err(to_error)?;
         writeln!(session.out, "cleared {count} events")?;
         return Ok(0);
+    }
+    if let Some(pool) = parsed.operands.first() {
+        let open = |reason| Failure::Refused(format!("cannot open '{pool}': {reason}"));
+        check_name(pool).map_err(open)?;
     }
     if !parsed.has("H") {
         writeln!(session.out, "{:<30} CLASS", "TIME")?;

@@ -1,6 +1,7 @@
 //! `zpool import`.
 
 use super::change_text::{self, Verb};
+use super::create::check_altroot;
 use super::import_list;
 use crate::command::Parsed;
 use crate::program::absolute;
@@ -139,7 +140,10 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
     for (option, value) in &parsed.options {
         let value = value.as_deref().unwrap_or_default();
         match option.as_str() {
-            "R" => properties.push(("altroot".into(), value.to_owned())),
+            "R" => {
+                check_altroot(value)?;
+                properties.push(("altroot".into(), value.to_owned()));
+            }
             "o" => {
                 let Some((name, value)) = value.split_once('=') else {
                     mount_options.push(value.to_owned());

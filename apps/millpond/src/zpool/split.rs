@@ -1,7 +1,7 @@
 //! `zpool split`.
 
 use super::change_text::{Verb, message};
-use super::create::{check_name, resolve};
+use super::create::{check_altroot, check_name, resolve};
 use super::device_state::find;
 use super::groups;
 use super::import;
@@ -97,7 +97,10 @@ impl Args {
         for (option, value) in &parsed.options {
             let value = value.as_deref().unwrap_or_default();
             match option.as_str() {
-                "R" => ask.altroot = Some(value.to_owned()),
+                "R" => {
+                    check_altroot(value).map_err(Failure::Refused)?;
+                    ask.altroot = Some(value.to_owned());
+                }
                 "o" => match value.split_once('=') {
                     Some((name, value)) => {
                         let known = super::property::PoolProperty::by_name(name);
@@ -128,7 +131,8 @@ fn sides_of(info: &PoolInfo, named: &[u64]) -> Result<Vec<VdevInfo>, &'static st
     let mut sides = vec![];
     let mut used = 0;
     for top in &info.root.children {
-        if top.kind == VdevKind::Hole || top.class == VdevClass::Log {
+        let holds_nothing = matches!(top.kind, VdevKind::Hole | VdevKind::Indirect);
+        if holds_nothing || top.class == VdevClass::Log {
             continue;
         }
         let is_plain = top.children.iter().all(|side| side.kind.is_device());

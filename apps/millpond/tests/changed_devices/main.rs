@@ -59,6 +59,14 @@ fn a_pool_of_mirrors_is_split_as_recorded() {
             "Unable to split tank: invalid character '/' in pool name",
         ),
         (
+            "zpool split -R folder tank new",
+            "invalid alternate root 'folder': must be an absolute path",
+        ),
+        (
+            "zpool events /tmp/tank",
+            "cannot open '/tmp/tank': invalid character '/' in pool name",
+        ),
+        (
             "zpool split nosuch new",
             "cannot open 'nosuch': no such pool",
         ),

@@ -128,7 +128,8 @@ pub(crate) struct Split {
     pub(crate) logs: Vec<VdevConfig>,
 }
 
-/// The tree of the pool that has only these sides, one of each mirror. Each keeps its guid. Log vdevs become holes.
+/// The tree of the pool that has only these sides, one of each mirror. Each keeps its guid. Log vdevs become holes. Removed
+/// vdevs stay: both pools have their mappings.
 pub(crate) fn split(root: &VdevConfig, sides: &[Guid]) -> Result<Split, SplitRefusal> {
     let mut split = Split {
         root: root.clone(),
@@ -137,7 +138,7 @@ pub(crate) fn split(root: &VdevConfig, sides: &[Guid]) -> Result<Split, SplitRef
     };
     let mut used = 0;
     for top in &mut split.root.children {
-        if top.kind == VdevType::Hole {
+        if matches!(top.kind, VdevType::Hole | VdevType::Indirect) {
             continue;
         }
         if top.is_log {
