@@ -31,7 +31,7 @@ pub(crate) const INITIALIZE: LeafActivity = LeafActivity::Initialize;
 pub(crate) const PATTERN: [u8; 8] = 0xdead_beef_dead_beee_u64.to_le_bytes();
 const NONE: u64 = 0;
 pub(crate) const ACTIVE: u64 = 1;
-const CANCELED: u64 = 2;
+pub(crate) const CANCELED: u64 = 2;
 const SUSPENDED: u64 = 3;
 pub(crate) const COMPLETE: u64 = 4;
 

@@ -2,7 +2,7 @@
 
 use crate::attach::{attach, of_disk, tops};
 use crate::exhaustive::{Files, State, each_state, files_of, is_all, judge};
-use crate::initialize::history;
+use crate::initialize::{self, history};
 use crate::scan::scrub;
 use crate::sim;
 use millpond_engine::{
@@ -195,6 +195,21 @@ fn vdevs_are_removed_while_programs_work() {
         drop(view);
         judge(&world, &format!("{shape}, both removed"));
     }
+}
+
+#[test]
+fn a_vdev_that_is_removed_is_initialized_no_further() {
+    let world = World::without_journal(61);
+    let tops = [(Normal, Single, 1); 3];
+    let pool = sim::create_of(&world, &tops, 128, sim::by_caller());
+    let leaves = [0, 1].map(|number| guid(&pool, number));
+    initialize::change(&pool, &leaves, initialize::START);
+    remove(&pool, 0);
+    let states = leaves.map(|leaf| initialize::stored(&pool, leaf).0);
+    assert_eq!(states, [initialize::CANCELED, initialize::ACTIVE]);
+    evacuate(&pool, &mut Life::new("tank", "initialized, removed", 7), 1);
+    initialize::finish(&pool);
+    pool.export().unwrap();
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::PoolError;
 use crate::history::append::HistoryEvent;
 use crate::pool::Pool;
 use crate::sync::context::SyncContext;
+use crate::vdevs::rearrange::leaves_of;
 use crate::vdevs::remove::RemoveError;
 use crate::vdevs::remove_log::NoAllocation;
 use millpond_env::mark;
@@ -42,6 +43,11 @@ impl Pool {
         self.sync_task(|ctx| ctx.start_removal(&view, top))??;
         drop(no_allocation);
         self.scan.change(|_| ());
+        let root = self.state.read().config.root.clone();
+        let removed = root.children.iter().filter(|child| child.guid == top);
+        for leaf in removed.flat_map(leaves_of) {
+            self.cancel_activities(leaf.guid)?;
+        }
         Ok(())
     }
 
