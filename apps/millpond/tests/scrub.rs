@@ -128,7 +128,11 @@ fn known_errors_are_scrubbed_until_they_are_gone() {
         assert!(has_list || status.contains("errors: No known data errors"));
         has_list
     };
-    assert!(lists("file\n"));
+    assert!(lists("        /tank/file\n"));
+    stage.done("zfs unmount tank");
+    assert!(lists("        tank:/file\n"));
+    stage.done("zfs mount tank");
+    assert!(lists("        /tank/file\n"));
     // Which request found it, and which block is lost.
     let events = stage.done("zpool events -v");
     let of = |class: &str| {

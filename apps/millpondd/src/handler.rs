@@ -40,7 +40,11 @@ impl Service for RequestHandler<'_> {
         let mounts = &self.daemon.mounts;
         Ok(match request {
             Request::Pools {} => Reply::Pools(pools.names()),
-            Request::Pool { name } => Reply::Pool(pools.pool(name)?),
+            Request::Pool { name } => {
+                let mut info = pools.pool(name)?;
+                mounts.name_damaged_files(&mut info);
+                Reply::Pool(info)
+            }
             Request::VdevProperties { pool, guid } => {
                 Reply::VdevProperties(pools.vdev_properties(pool, *guid)?)
             }

@@ -247,7 +247,10 @@ fn errors<'a>(pool: &mut PoolInfo, text: &str, lines: &mut impl Iterator<Item = 
             let Some(name) = line.strip_prefix("        ") else {
                 break;
             };
-            pool.errors.push(DataError { name: name.into() });
+            pool.errors.push(DataError {
+                name: name.into(),
+                dataset: None,
+            });
         }
         // The file names may be unavailable, but the existence of errors is known.
         pool.error_count = (pool.errors.len() as u64).max(1);

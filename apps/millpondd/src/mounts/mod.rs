@@ -18,7 +18,7 @@ pub use receiving::Receiving;
 
 use millpond_control::properties::{DatasetKind, Kinds, PropertyName, by_name};
 use millpond_control::{
-    DatasetQuery, MountInfo, MountProblem, MountRequest, Note, Source, Value, Wanted,
+    DatasetQuery, MountInfo, MountProblem, MountRequest, Note, PoolInfo, Source, Value, Wanted,
 };
 use millpond_engine::{InUseSnapshot, SnapshotControl};
 use millpond_env::rank;
@@ -147,6 +147,23 @@ impl Mounts {
             troubles.map(|trouble| (entry.info.clone(), trouble))
         });
         all.collect()
+    }
+
+    /// Names damaged files of mounted datasets by their path.
+    pub fn name_damaged_files(&self, info: &mut PoolInfo) {
+        let table = self.table.lock();
+        for error in &mut info.errors {
+            let Some(dataset) = &error.dataset else {
+                continue;
+            };
+            let mut own = table.iter().filter(|entry| entry.info.dataset == *dataset);
+            let mount = own.find(|entry| entry.handle.is_alive());
+            let path = (error.name.strip_prefix(dataset)).and_then(|rest| rest.strip_prefix(':'));
+            if let (Some(mount), Some(path)) = (mount, path) {
+                let mountpoint = mount.info.mountpoint.trim_end_matches('/');
+                error.name = format!("{mountpoint}{path}");
+            }
+        }
     }
 
     /// Whether a dataset is mounted.

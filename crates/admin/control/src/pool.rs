@@ -76,6 +76,8 @@ pub enum RequestedFeatures {
 pub struct DataError {
     /// The name to display: `/tank/file`, `tank/fs@s:/file`, `tank/fs:<0x1>`, `<metadata>:<0x3d>`.
     pub name: String,
+    /// The dataset, if it has a path: the name is that of the dataset, a colon and the path, unless the dataset is mounted.
+    pub dataset: Option<String>,
 }
 
 /// One row of the deduplication histogram.

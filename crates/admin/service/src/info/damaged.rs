@@ -33,12 +33,14 @@ pub(super) fn errors(pool: &View, info: &mut PoolInfo) {
             let dataset = datasets.entry(id).or_insert_with(|| damaged(pool, id));
             let files = dataset.files.as_ref().filter(|_| !are_many);
             let path = files.and_then(|files| files.path_of(ObjectId(error.object)).ok()?);
+            let of_path = path.as_ref().map(|_| dataset.name.clone());
             let object = match path {
                 Some(path) => format!("/{}", String::from_utf8_lossy(&path)),
                 None => format!("<{:#x}>", error.object),
             };
             info.errors.push(DataError {
                 name: format!("{}:{object}", dataset.name),
+                dataset: of_path,
             });
         }
     }
