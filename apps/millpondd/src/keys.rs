@@ -8,7 +8,7 @@ use millpond_service::read_key_file;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often, and after which pauses, unloading the key of a volume whose device was detached is tried again.
+/// How often, and after which pauses, unloading a key is tried again that is in use.
 const KEY_TRIES: u32 = 20;
 const KEY_PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,14 +40,13 @@ pub(crate) fn unload_key(daemon: &Daemon, dataset: &str) -> Result<(), KeyProble
     let pool = dataset.split('/').next().unwrap_or(dataset);
     let is_of_root =
         |name: &str| root.is_some() && view.encryption_root(name).ok().flatten() == root;
-    let devices = daemon.volumes.count();
     let released = daemon.volumes.release(&is_of_root);
     let outcome = match released {
         Ok(()) => {
             let mut outcome = unload_unused_key(daemon, &view, dataset);
-            // What was written back when a device was detached may be on its way to the disks.
+            // What was written back at an unmount, or when a device was detached, may be on its way to the disks.
             for _ in 0..KEY_TRIES {
-                if daemon.volumes.count() == devices || outcome != Err(busy()) {
+                if outcome != Err(busy()) {
                     break;
                 }
                 thread::sleep(KEY_PAUSE);
