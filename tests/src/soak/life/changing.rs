@@ -15,6 +15,10 @@ impl Lived<'_> {
     /// The positions and disks of the open pool.
     pub(super) fn read_layout(&mut self) -> Result<(), String> {
         self.layout = Layout::of(&self.pool()?.inner().config().root)?;
+        // Another vdev may take the place of a removed one.
+        let layout = &self.layout;
+        self.victims
+            .retain(|position| layout.siblings(*position) > 0);
         Ok(())
     }
 

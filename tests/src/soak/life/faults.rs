@@ -1,6 +1,8 @@
 //! Disk faults in a simulated run.
 
 use super::*;
+use millpond_ondisk::VdevId;
+use millpond_vdev::LeafId;
 
 /// Labels and uberblocks are before this offset; other tests damage these.
 const DATA_START_BYTES: u64 = 4 << 20;
@@ -79,6 +81,23 @@ impl Lived<'_> {
         self.disk(victim).set_faults(Some(plan));
     }
 
+    /// Whether the other leaves of a vdev have all its data. A side that was just attached has none.
+    fn others_have_all(&self, position: Position) -> bool {
+        let Some(pool) = &self.pool else { return false };
+        let (topology, own) = (
+            pool.inner().store().topology(),
+            self.layout.leaves(position),
+        );
+        let is_lost = |leaf: LeafId| {
+            let path = topology
+                .tree
+                .leaf(leaf)
+                .and_then(|node| node.config.path.clone());
+            path.is_none_or(|path| own.contains(&path)) || !topology.health.missed(leaf).is_empty()
+        };
+        u32::try_from(position.top).is_ok_and(|top| topology.tree.survives(VdevId(top), &is_lost))
+    }
+
     /// Commits a txg while a disk refuses writes.
     ///
     /// The txg may be committed or not; no older data may be lost.
@@ -126,8 +145,8 @@ impl Lived<'_> {
                 if !is_victim && !self.victims.is_empty() {
                     // Together with the disks that may fail, this would exceed the redundancy. A log device
                     // without redundancy holds promises that its loss takes along (`Op::LoseLog`).
-                    let is_bearable = |position: &Position| self.layout.is_redundant(*position);
-                    self.victims = position.filter(is_bearable).into_iter().collect();
+                    let can_go = |position: &Position| self.others_have_all(*position);
+                    self.victims = position.filter(can_go).into_iter().collect();
                 }
             }
             return Ok(Goes::On);
