@@ -44,6 +44,10 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             return Ok(0);
         }
     };
+    let mut properties = request.properties.iter();
+    if let Some((_, altroot)) = properties.find(|(name, _)| name == "altroot") {
+        check_altroot(altroot).map_err(Failure::Refused)?;
+    }
     if let Some(word) = parsed.operands.first() {
         let request = ImportRequest {
             pool: word.clone(),
@@ -140,10 +144,7 @@ fn request(parsed: &Parsed, folders: &[String]) -> Result<ImportRequest, String>
     for (option, value) in &parsed.options {
         let value = value.as_deref().unwrap_or_default();
         match option.as_str() {
-            "R" => {
-                check_altroot(value)?;
-                properties.push(("altroot".into(), value.to_owned()));
-            }
+            "R" => properties.push(("altroot".into(), value.to_owned())),
             "o" => {
                 let Some((name, value)) = value.split_once('=') else {
                     mount_options.push(value.to_owned());

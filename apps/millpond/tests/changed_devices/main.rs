@@ -63,6 +63,14 @@ fn a_pool_of_mirrors_is_split_as_recorded() {
             "invalid alternate root 'folder': must be an absolute path",
         ),
         (
+            "zpool import -R folder new",
+            "invalid alternate root 'folder': must be an absolute path",
+        ),
+        (
+            "zpool import -o altroot=folder new",
+            "invalid alternate root 'folder': must be an absolute path",
+        ),
+        (
             "zpool events /tmp/tank",
             "cannot open '/tmp/tank': invalid character '/' in pool name",
         ),
