@@ -28,7 +28,7 @@ pub(crate) use names::is_of;
 use names::{is_within, renamed};
 use remount::is_remount;
 use settings::{Settings, WANTED};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone)]
@@ -151,17 +151,20 @@ impl Mounts {
 
     /// Names damaged files of mounted datasets by their path.
     pub fn name_damaged_files(&self, info: &mut PoolInfo) {
-        let table = self.table.lock();
+        if info.errors.is_empty() {
+            return;
+        }
+        let mounts = self.list().into_iter();
+        let mounts: BTreeMap<String, String> = mounts
+            .map(|mount| (mount.dataset, mount.mountpoint))
+            .collect();
         for error in &mut info.errors {
             let Some(dataset) = &error.dataset else {
                 continue;
             };
-            let mut own = table.iter().filter(|entry| entry.info.dataset == *dataset);
-            let mount = own.find(|entry| entry.handle.is_alive());
             let path = (error.name.strip_prefix(dataset)).and_then(|rest| rest.strip_prefix(':'));
-            if let (Some(mount), Some(path)) = (mount, path) {
-                let mountpoint = mount.info.mountpoint.trim_end_matches('/');
-                error.name = format!("{mountpoint}{path}");
+            if let (Some(mountpoint), Some(path)) = (mounts.get(dataset), path) {
+                error.name = format!("{}{path}", mountpoint.trim_end_matches('/'));
             }
         }
     }
