@@ -45,9 +45,8 @@ impl Pool {
         self.scan.change(|_| ());
         let root = self.state.read().config.root.clone();
         let removed = root.children.iter().filter(|child| child.guid == top);
-        for leaf in removed.flat_map(leaves_of) {
-            self.cancel_activities(leaf.guid)?;
-        }
+        let leaves = removed.flat_map(leaves_of).map(|leaf| leaf.guid);
+        self.cancel_activities(&leaves.collect::<Vec<_>>())?;
         Ok(())
     }
 

@@ -73,7 +73,7 @@ impl Pool {
         self.sync()?;
         self.release_offline(leaf);
         if how.is_fault {
-            self.cancel_activities(leaf)?;
+            self.cancel_activities(&[leaf])?;
         }
         Ok(())
     }

@@ -156,11 +156,11 @@ impl Pool {
         Ok(refused)
     }
 
-    /// Forgets what was to be done on a leaf that an administrator gave up.
-    pub(crate) fn cancel_activities(&self, leaf: Guid) -> Result<(), PoolError> {
+    /// Forgets what was to be done on leaves that an administrator gave up.
+    pub(crate) fn cancel_activities(&self, leaves: &[Guid]) -> Result<(), PoolError> {
         for activity in LeafActivity::ALL {
             if self.is_leaf_active(activity) {
-                self.change_leaf_activity(&[leaf], activity, ActivityAction::Cancel)?;
+                self.change_leaf_activity(leaves, activity, ActivityAction::Cancel)?;
             }
         }
         Ok(())
