@@ -140,8 +140,8 @@ impl Service for RequestHandler<'_> {
             }
             _ => return Err(Failure::other_reply()),
         };
-        // A snapshot may be mounted by itself: it does not change.
-        // The rest of a stream of a head has the name that the stream had.
+        // A snapshot may be mounted by itself: it does not change. The rest of a stream of a head has the name that the stream
+        // had.
         let resumed = request.name.strip_suffix("@--head--");
         let name = resumed.filter(|_| request.guids.is_some());
         let name = name.unwrap_or(&request.name);

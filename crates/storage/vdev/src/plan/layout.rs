@@ -119,8 +119,8 @@ impl Layout {
             true => 0,
             false => reflow.offset_bytes,
         };
-        let places = (CellPlaces::Read(reflow), moved_bytes);
-        Self::with_places(tree, health, indirect, range, places)
+        let places = CellPlaces::Read(reflow);
+        Self::with_places(tree, health, indirect, range, places, moved_bytes)
     }
 
     /// Like [`Layout::new`], with one place only of each sector of a vdev that is being expanded.
@@ -130,7 +130,7 @@ impl Layout {
         range: BlockRange,
         places: CellPlaces,
     ) -> Result<Self, PlanError> {
-        Self::with_places(tree, health, &NoIndirect, range, (places, 0))
+        Self::with_places(tree, health, &NoIndirect, range, places, 0)
     }
 
     fn with_places(
@@ -138,7 +138,8 @@ impl Layout {
         health: &dyn Health,
         indirect: &dyn IndirectMap,
         range: BlockRange,
-        (places, moved_bytes): (CellPlaces, u64),
+        places: CellPlaces,
+        moved_bytes: u64,
     ) -> Result<Self, PlanError> {
         if range.size_bytes == 0 || range.size_bytes > BLOCK_BYTES_MAX {
             return Err(PlanError::Size {
