@@ -3,8 +3,11 @@
 use crate::cloning::{bytes_of, judged, judged_by_zdb, make, node};
 use crate::encryption::{KEY, prose, root, unlock};
 use crate::sim;
-use millpond_engine::{NewLayout::Single, Pool, PropertyValue};
-use millpond_sim::{FaultPlan, PowerCut, Scope, World};
+use millpond_engine::{
+    NewLayout::{Mirror, Single},
+    Pool, PropertyValue,
+};
+use millpond_sim::{Fault, FaultPlan, PowerCut, Scope, Seed, World};
 
 const FILES: &str = "tank/e";
 const VOLUME: &str = "tank/e/v";
@@ -77,4 +80,40 @@ fn a_waiting_log_outlives_a_mount_that_fails() {
         judged(&world);
         judged_by_zdb(&world, "a replayed log");
     }
+}
+
+/// A side of a mirror loses the write of the log block. Later it is the only side.
+#[test]
+fn a_claimed_log_is_on_all_sides_of_a_mirror() {
+    let world = World::new(781);
+    let pool = sim::create(&world, &[(Mirror, 2)], 128);
+    root(&world, &pool, FILES, "aes-256-gcm", &[]);
+    let files = pool.file_system(FILES).unwrap();
+    for seed in 0..2 {
+        if seed == 1 {
+            let lose = FaultPlan::new(Seed::new(1)).with(Scope::Writes, Fault::Lose, 1_000_000);
+            world.disks()[1].set_faults(Some(lose));
+        }
+        let file = make(&files, &format!("synced{seed}"), &prose(seed, 5000));
+        files.fsync(&file).unwrap();
+    }
+    let world = world.reborn(world.recorded(), &PowerCut::NothingUnflushed);
+    // The log is claimed, and waits for the key.
+    let pool = sim::open(&world).unwrap();
+    let topology = pool.inner().store().topology();
+    for (leaf, _) in topology.tree.leaves() {
+        let stats = topology.leaf_stats(leaf);
+        assert_eq!(stats.checksum_errors, 0, "{leaf:?} is blamed");
+    }
+    drop(topology);
+    pool.export().unwrap();
+    world.disks()[0].set_absent(true);
+    let pool = sim::open(&world).unwrap();
+    unlock(&pool, FILES, KEY);
+    let files = pool.file_system(FILES).unwrap();
+    for seed in 0..2 {
+        assert!(bytes_of(&node(&files, &format!("synced{seed}"))) == prose(seed, 5000));
+    }
+    pool.export().unwrap();
+    judged(&world);
 }

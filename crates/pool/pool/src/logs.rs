@@ -78,6 +78,11 @@ pub struct FoundBlock {
 }
 
 impl FoundBlock {
+    /// How errors name the block, which belongs to the log of this dataset.
+    #[must_use]
+    pub fn address(&self, dataset: u64) -> BlockAddress {
+        address(dataset, self.block_sequence)
+    }
     /// The oldest txg whose state may contain the block: its birth, or the txg that claimed it if that is
     /// older.
     pub(crate) fn contained_since(&self, header: &IntentLogHeader) -> Txg {
@@ -190,6 +195,15 @@ impl FoundLog {
     }
 }
 
+fn address(dataset: u64, sequence: u64) -> BlockAddress {
+    BlockAddress {
+        dataset,
+        object: ObjectId(0),
+        level: LOG_LEVEL,
+        block: BlockId(sequence),
+    }
+}
+
 struct Walk<'s> {
     store: &'s BlockStore,
     dataset: u64,
@@ -206,12 +220,7 @@ struct Walk<'s> {
 
 impl Walk<'_> {
     fn address(&self, sequence: u64) -> BlockAddress {
-        BlockAddress {
-            dataset: self.dataset,
-            object: ObjectId(0),
-            level: LOG_LEVEL,
-            block: BlockId(sequence),
-        }
+        address(self.dataset, sequence)
     }
 
     fn push(&mut self, pointer: BlockPointer, kind: FoundBlockKind, block_sequence: u64) {

@@ -86,6 +86,16 @@ impl BlockStore {
         self.audit_many(wanted, Mode::Resilver, found);
     }
 
+    /// Like [`BlockStore::heal_batch`], for blocks of intent logs when they are claimed. A crash may have cut off their
+    /// writes, so wrong bytes are counted against no leaf.
+    pub fn complete_batch(
+        &self,
+        wanted: &[(BlockPointer, BlockAddress)],
+        found: impl FnMut(usize, Result<BlockAudit, BlockError>),
+    ) {
+        self.audit_many(wanted, Mode::Complete, found);
+    }
+
     fn audit_many(
         &self,
         wanted: &[(BlockPointer, BlockAddress)],
@@ -209,13 +219,13 @@ impl BlockStore {
             }
             stored = stored.or(found);
         }
-        if let (Mode::Heal | Mode::Resilver, Some(block)) = (audited.mode, &stored) {
+        if let (true, Some(block)) = (audited.mode.heals(), &stored) {
             // Every copy at these addresses is wrong, and another address has a right one.
             for range in lost {
                 Self::plan_right_bytes(topology, range, block, None, audit);
             }
         }
-        if let (Mode::Heal | Mode::Resilver, Some(bytes)) = (audited.mode, &gang_header) {
+        if let (true, Some(bytes)) = (audited.mode.heals(), &gang_header) {
             Self::plan_right_headers(audited, lost_headers, bytes, audit);
         }
         if pointer.is_gang() {
@@ -356,6 +366,14 @@ enum Mode {
     Heal,
     /// As [`Mode::Heal`], with the least reads.
     Resilver,
+    /// As [`Mode::Heal`], but no leaf is blamed.
+    Complete,
+}
+
+impl Mode {
+    fn heals(self) -> bool {
+        self != Self::Judge
+    }
 }
 
 /// A block that is audited.
@@ -403,7 +421,7 @@ impl Begun {
             };
             // Stale leaves are written anyway.
             let mut plan = match mode {
-                Mode::Heal => plan.sparing_stale(),
+                Mode::Heal | Mode::Complete => plan.sparing_stale(),
                 Mode::Resilver => plan.sparing_stale().sparing_copies(),
                 Mode::Judge => plan,
             };
@@ -535,7 +553,7 @@ impl BlockStore {
                 }
                 AuditStep::Done(report) => {
                     let block = report.block.map(Arc::new);
-                    let heals = matches!(mode, Mode::Heal | Mode::Resilver);
+                    let heals = mode.heals();
                     // Without a checksum nothing tells which of two different copies is right, nor whether data or
                     // parity is. Each may be the last right one: none is overwritten or blamed.
                     let is_unknown = |finding: &AuditFinding| {
@@ -562,7 +580,7 @@ impl BlockStore {
                         }
                         // Checksum errors of an expired view say nothing about leaves: see `count_errors`.
                         let is_wrong = finding.verdict == Verdict::Wrong;
-                        if !is_wrong || !self.has_expired() {
+                        if !is_wrong || !(self.has_expired() || mode == Mode::Complete) {
                             topology.count_finding(&finding, audited.address);
                         }
                         audit.findings.push((dva, finding));

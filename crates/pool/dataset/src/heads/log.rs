@@ -129,6 +129,7 @@ impl Datasets {
         }
         let claimed = syncing.claim_logs(&to_claim)?;
         for (found, (header, count)) in to_claim.iter().zip(&claimed) {
+            syncing.complete_log(found, *count);
             syncing.put_log_header(found, header)?;
             if !found.is_locked {
                 let blocks = found.log.blocks.iter().take(*count);
@@ -198,6 +199,18 @@ impl SyncTaskContext<'_> {
         Ok(headers
             .map(|(found, count)| (self.claimed_header(found, count), count))
             .collect())
+    }
+
+    /// Writes what the leaves lack of the blocks that were claimed. Later walks then find them all, also if they were
+    /// read from the last leaf that has them, or by combining what a crash left.
+    fn complete_log(&self, found: &HeadLogFound, count: usize) {
+        let blocks = found.log.blocks.iter().take(count);
+        let owned = blocks.filter(|block| block.kind != FoundBlockKind::Cloned);
+        let wanted = owned.map(|block| (block.pointer, block.address(found.dataset.0)));
+        let wanted: Vec<_> = wanted.collect();
+        // The last block of a chain was never written, so that one is unreadable.
+        let store = self.ctx.pool().store();
+        store.complete_batch(&wanted, |_, _| ());
     }
 
     /// The header of a log of which this many blocks were claimed.
