@@ -1,9 +1,10 @@
 //! Scrubs of the blocks with known errors, and which files those errors concern.
 
+use crate::cloning::make;
 use crate::exhaustive::{State, each_state};
 use crate::scan::{self, finish, scanner, scrub};
 use crate::sim;
-use millpond_engine::{NewLayout::Single, Pool, PoolSetting, ScrubRange};
+use millpond_engine::{Caller, NewLayout::Single, Pool, PoolSetting, ScrubRange, WriteAt};
 use millpond_ondisk::pool_directory::key;
 use millpond_ondisk::{ErrorScrubPhys, ScanPhase};
 use millpond_sim::{Seed, World};
@@ -106,6 +107,30 @@ fn all_files(number: u64) -> Vec<String> {
     all.extend(files_of(&format!("later{number}"), &["tank/b"]));
     all.sort();
     all
+}
+
+/// Head and snapshot have different blocks at the same place of a file, and both are lost.
+#[test]
+fn a_file_that_was_overwritten_is_named_in_the_head_and_in_the_snapshot() {
+    let world = World::without_journal(61);
+    let pool = sim::create(&world, &[(Single, 1)], 128);
+    pool.datasets().create_filesystem("tank/a", &[]).unwrap();
+    let files = pool.file_system("tank/a").unwrap();
+    let file = make(&files, "file", &Seed::new(10).bytes(4096));
+    pool.sync().unwrap();
+    pool.datasets().snapshot(&["tank/a@one"], &[]).unwrap();
+    let at = WriteAt::Offset(0);
+    let caller = Caller::root();
+    files
+        .write(&caller, &file, at, &Seed::new(11).bytes(4096))
+        .unwrap();
+    pool.sync().unwrap();
+    for number in [10, 11] {
+        assert_eq!(damage(&world, number).len(), 1);
+    }
+    assert_eq!(scrub(&pool).errors, 2);
+    assert_eq!(names(&pool), ["tank/a:/file", "tank/a@one:/file"]);
+    pool.export().unwrap();
 }
 
 #[test]

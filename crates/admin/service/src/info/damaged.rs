@@ -18,8 +18,7 @@ pub(super) fn errors(pool: &View, info: &mut PoolInfo) {
         met.map(|block| LoggedError::new(block.address.dataset, &block.address, block.birth)),
     );
     logged.sort_unstable();
-    let place = |error: &LoggedError| (error.dataset, error.object, error.level, error.block);
-    logged.dedup_by_key(|error| place(error));
+    logged.dedup_by(|error, before| is_same(before, error));
     info.error_count = logged.len() as u64;
     let mut seen = BTreeSet::new();
     let mut datasets = HashMap::new();
@@ -44,6 +43,13 @@ pub(super) fn errors(pool: &View, info: &mut PoolInfo) {
             });
         }
     }
+}
+
+/// Whether two errors, of which the first sorts before the other, are of the same block. Head and snapshots may have different
+/// blocks at one place of an object. In the older format no birth tells which it is.
+fn is_same(before: &LoggedError, error: &LoggedError) -> bool {
+    let place = |error: &LoggedError| (error.dataset, error.object, error.level, error.block);
+    place(before) == place(error) && (before.birth.is_none() || before.birth == error.birth)
 }
 
 /// The datasets that have a damaged block. None if it was freed.
