@@ -7,8 +7,9 @@ use millpond_engine::{
 };
 use millpond_env::Env;
 use millpond_env::rank;
-use millpond_env::sync::Mutex;
+use millpond_env::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// The maximum number of events kept.
 const KEPT_MAX: usize = 512;
@@ -24,6 +25,7 @@ const ECKSUM: u64 = 52;
 pub struct Events {
     env: Env,
     kept: Mutex<Kept, rank::Leaf>,
+    added: Condvar,
 }
 
 #[derive(Default)]
@@ -38,6 +40,7 @@ impl Events {
         Self {
             env: env.clone(),
             kept: Mutex::new(Kept::default()),
+            added: Condvar::default(),
         }
     }
 
@@ -179,6 +182,16 @@ impl Events {
             pool: pool.to_owned(),
             values,
         });
+        drop(kept);
+        self.added.notify_all();
+    }
+
+    /// Waits until there is an event with a number greater than `id`, but not longer than `limit`.
+    pub fn wait_after(&self, id: u64, limit: Duration) {
+        let mut kept = self.kept.lock();
+        if kept.events.back().is_none_or(|event| event.id <= id) {
+            self.added.wait_for(&mut kept, limit);
+        }
     }
 
     /// The events with a number greater than `id`.

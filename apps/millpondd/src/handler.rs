@@ -18,6 +18,9 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+/// The longest time that an answer waits for an event, and how often pools are asked for theirs meanwhile.
+const EVENT_WAIT_MAX: Duration = Duration::from_secs(1);
+const GATHER_EVERY: Duration = Duration::from_millis(250);
 /// How long an exported or destroyed pool may take until its devices are released.
 const RELEASE_MAX: Duration = Duration::from_secs(5);
 const STILL_HELD: &str = "it is closed, but its devices stay in use by the daemon until the last requests to its file \
@@ -83,7 +86,7 @@ impl Service for RequestHandler<'_> {
             Request::UnloadKey { dataset } => Reply::UnloadKey(unload_key(self.daemon, dataset)?),
             Request::DeleteQueue { dataset } => Reply::DeleteQueue(pools.delete_queue(dataset)?),
             Request::SendPlan { request } => Reply::SendPlan(pools.send_plan(request)?),
-            Request::Events { after } => Reply::Events(self.events(*after)),
+            Request::Events { after, wait_ms } => Reply::Events(self.events(*after, *wait_ms)),
             Request::ClearEvents {} => Reply::ClearEvents(self.clear_events()),
             Request::About {} => Reply::About(About {
                 version: env!("CARGO_PKG_VERSION").into(),
@@ -457,9 +460,20 @@ impl<'d> RequestHandler<'d> {
         Ok(imported)
     }
 
-    fn events(&self, after: u64) -> Vec<Event> {
-        self.gather_noted();
-        self.daemon.events.after(after)
+    fn events(&self, after: u64, wait_ms: u64) -> Vec<Event> {
+        // The daemon does not end during a call, so none may last.
+        let mut left = Duration::from_millis(wait_ms).min(EVENT_WAIT_MAX);
+        loop {
+            self.gather_noted();
+            let events = self.daemon.events.after(after);
+            if !events.is_empty() || left.is_zero() {
+                return events;
+            }
+            // Pools do not tell when they have one.
+            let slice = left.min(GATHER_EVERY);
+            self.daemon.events.wait_after(after, slice);
+            left -= slice;
+        }
     }
 
     fn clear_events(&self) -> u64 {

@@ -6,10 +6,9 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::date;
 use crate::text::terminal::one_line;
 use millpond_control::{Event, EventValue};
-use std::time::Duration;
 
-/// Polling interval of `-f`.
-const FOLLOW_EVERY: Duration = Duration::from_millis(500);
+/// How long `-f` lets the daemon wait for the next event.
+const FOLLOW_MS: u64 = 1000;
 
 /// Prints or clears events.
 pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
@@ -33,9 +32,10 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
         writeln!(session.out, "{:<30} CLASS", "TIME")?;
     }
     let pool = parsed.operands.first();
-    let mut after = 0;
+    let (mut after, mut wait_ms) = (0, 0);
     loop {
-        let events = session.daemon()?.events(after).map_err(to_error)?;
+        let events = session.daemon()?.events(after, wait_ms);
+        let events = events.map_err(to_error)?;
         for event in &events {
             after = event.id;
             if pool.is_none_or(|pool| *pool == event.pool) {
@@ -46,7 +46,7 @@ pub fn run(session: &mut Session, parsed: &Parsed) -> Ending {
             return Ok(0);
         }
         session.out.flush()?;
-        (session.environment.pause)(FOLLOW_EVERY);
+        wait_ms = FOLLOW_MS;
     }
 }
 

@@ -9,7 +9,7 @@ fn history_entries_are_events_too() {
     let daemon = stage.start("state");
     let asked = client(&daemon, 0);
     asked.create_pool(&stage.request("t", "a"), "").unwrap();
-    let events = asked.events(0).unwrap();
+    let events = asked.events(0, 0).unwrap();
     let classes: Vec<&str> = events.iter().map(|event| event.class.as_str()).collect();
     let history = "sysevent.fs.zfs.history_event";
     assert_eq!(
@@ -18,7 +18,7 @@ fn history_entries_are_events_too() {
     );
     let last = events.last().unwrap().id;
     asked.change("t", &[create("t/a")], "").unwrap();
-    let events = asked.events(last).unwrap();
+    let events = asked.events(last, 0).unwrap();
     let text = |name: &str| {
         let mut values = events[0].values.iter();
         let found = values.find(|(known, _)| known == name);
@@ -28,7 +28,20 @@ fn history_entries_are_events_too() {
     assert_eq!(text("history_internal_name"), "Text(\"create\")");
     assert_eq!(text("history_dsname"), "Text(\"t/a\")");
     assert!(asked.clear_events().unwrap() > 3);
-    assert!(asked.events(0).unwrap().is_empty());
+    assert!(asked.events(0, 0).unwrap().is_empty());
+    // An answer that waits comes with the event, or empty after its time.
+    let last = events.last().unwrap().id;
+    assert!(asked.events(last, 1).unwrap().is_empty());
+    let waiting = client(&daemon, 0);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut answers = (0..60).map(|_| waiting.events(last, u64::MAX).unwrap());
+            answers.find(|events| !events.is_empty())
+        });
+        asked.change("t", &[create("t/b")], "").unwrap();
+        let events = waits.join().unwrap().unwrap();
+        assert_eq!(events[0].class, history);
+    });
 }
 
 #[test]

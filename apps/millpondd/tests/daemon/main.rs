@@ -556,6 +556,6 @@ fn commands_reach_the_daemon_through_its_socket() {
     let asked = Client::connect(&socket).unwrap();
     assert!(asked.pools().unwrap().is_empty());
     assert_eq!(asked.about().unwrap().process, std::process::id());
-    assert!(asked.events(0).unwrap().is_empty());
+    assert!(asked.events(0, 0).unwrap().is_empty());
     accepted.join().unwrap().unwrap();
 }

@@ -319,8 +319,10 @@ requests! {
         /// The streams that [`Request::Send`] would write, in order.
         SendPlan, "org.millpond.SendPlan", send_plan(request: SendStream as &SendStream)
             -> SendPlan, Send(SendProblem), Delegate;
-        /// The events after number `after`, oldest first; 0 for all events kept.
-        Events, "org.millpond.Events", events(after: u64 as u64) -> Vec<Event>, Control(ControlError), Owner;
+        /// The events after number `after`, oldest first; 0 for all events kept. If there is none, the answer waits for
+        /// one, `wait_ms` milliseconds at most and no longer than a second.
+        Events, "org.millpond.Events", events(after: u64 as u64, wait_ms: u64 as u64)
+            -> Vec<Event>, Control(ControlError), Owner;
         /// Deletes all events and returns their count.
         ClearEvents, "org.millpond.ClearEvents", clear_events() -> u64, Control(ControlError), Owner;
         /// The version, process and user of the process that answers.
