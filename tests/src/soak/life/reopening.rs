@@ -74,7 +74,12 @@ impl Lived<'_> {
             self.life.log.push("rewound to the checkpoint".to_owned());
         }
         let state = State::of(Txg(0), self.life.model.clone(), self.next);
-        self.open_again(usize::MAX, |_| Ok(state), FoundLogs::Replay)
+        // The checkpoint may have logs on the devices that were lost since.
+        let found_logs = match self.rewinds && !self.absent.is_disjoint(&self.log_disks) {
+            true => FoundLogs::Discard,
+            false => FoundLogs::Replay,
+        };
+        self.open_again(usize::MAX, |_| Ok(state), found_logs)
     }
 
     /// The power fails, and log devices without redundancy are lost.
