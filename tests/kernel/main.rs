@@ -12,6 +12,7 @@ mod chains;
 mod checkpoint;
 mod cloning;
 mod condense;
+mod damage;
 mod dedup;
 mod draid;
 mod encryption;

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const MIB: u64 = 128;
+/// Half of all pages, out of a million.
+const HALF: u32 = 500_000;
 
 /// Slices of this many blocks.
 fn scanner(blocks: usize) -> Scanner {
@@ -28,8 +30,18 @@ fn state(pool: &Pool) -> ScanPhys {
     pool.inner().scan().unwrap().0
 }
 
+/// READ, WRITE and CKSUM of each leaf.
+pub(crate) fn errors_of(pool: &Pool) -> Vec<[u64; 3]> {
+    let topology = pool.inner().store().topology();
+    let of = |(leaf, _): (_, _)| {
+        let stats = topology.leaf_stats(leaf);
+        [stats.read_errors, stats.write_errors, stats.checksum_errors]
+    };
+    topology.tree.leaves().map(of).collect()
+}
+
 /// Scans to the end.
-fn finish(pool: &Pool, life: Option<&mut Life>) -> ScanPhys {
+pub(crate) fn finish(pool: &Pool, life: Option<&mut Life>) -> ScanPhys {
     let scanner = scanner(400);
     if let Some(life) = life {
         scanner.slice(pool.inner()).unwrap();
@@ -41,8 +53,8 @@ fn finish(pool: &Pool, life: Option<&mut Life>) -> ScanPhys {
     state
 }
 
-/// Overwrites random sectors behind the labels of an image, in half of all pages.
-fn rot(image: &Path, seed: u64) {
+/// Overwrites random sectors behind the labels of an image, in this part of all pages. Returns how many.
+pub(crate) fn rot(image: &Path, seed: u64, per_million: u32) -> usize {
     let mut seed = Seed::new(seed);
     let file = std::fs::File::options().read(true).write(true).open(image);
     let file = file.unwrap();
@@ -50,12 +62,12 @@ fn rot(image: &Path, seed: u64) {
     let mut count = 0;
     for offset in ((4 << 20)..(MIB << 20) - (512 << 10)).step_by(page.len()) {
         file.read_exact_at(&mut page, offset).unwrap();
-        if page.iter().any(|byte| *byte != 0) && seed.happens(500_000) {
+        if page.iter().any(|byte| *byte != 0) && seed.happens(per_million) {
             file.write_all_at(&seed.bytes(512), offset).unwrap();
             count += 1;
         }
     }
-    assert!(count > 100, "{count} sectors are damaged");
+    count
 }
 
 fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
@@ -66,7 +78,7 @@ fn lived(builder: PoolBuilder, name: &str) -> (Pool, Life) {
 fn begun(rig: &Rig, builder: PoolBuilder, name: &str, damaged: &Path) -> Life {
     let (pool, mut life) = lived(builder, name);
     pool.export().unwrap();
-    rot(damaged, 1);
+    assert!(rot(damaged, 1, HALF) > 100);
     let pool = rig.open(name);
     pool.inner().start_scrub(ScrubRange::All).unwrap();
     for _ in 0..3 {
@@ -172,7 +184,7 @@ fn lost(builder: PoolBuilder, name: &str, image: &Path) {
 }
 
 /// The names of damaged files, in order, without repetitions.
-fn names(rig: &Rig, pool: &str) -> Vec<String> {
+pub(crate) fn names(rig: &Rig, pool: &str) -> Vec<String> {
     let view = rig.read(pool);
     let mut names = millpond_service::damaged_files(&view);
     names.sort();
@@ -232,7 +244,7 @@ fn to_and_fro(release: Release) {
     let (pool, mut their_mirror) = lived(mirror("theirs", 5), "theirs");
     many_blocks(&pool, "theirs");
     pool.export().unwrap();
-    rot(&images[6], 2);
+    assert!(rot(&images[6], 2, HALF) > 100);
     let away = resilvered(mirror("away", 7), "away", &images[7]);
     lost(PoolBuilder::new("ourlog"), "ourlog", &images[9]);
     scrub_lost(&rig, "ourlog");
