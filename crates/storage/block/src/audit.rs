@@ -7,7 +7,7 @@ pub use report::{BlockAudit, Healed};
 use crate::copies::GANG_DEPTH_MAX;
 use crate::damage::PointerValidity;
 use crate::gang::GangPlace;
-use crate::gang_headers::RightHeader;
+use crate::gang_headers::{RightHeader, ends_with_zeros};
 use crate::io_stats::IoClass;
 use crate::topology::Topology;
 use crate::write::heal::HealGroup;
@@ -258,26 +258,25 @@ impl BlockStore {
             mode,
             ..
         } = audited;
-        if let RightHeader::Found(right) = right {
-            let mut verify = |bytes: &[u8]| right.is_in(pointer, bytes);
-            let range = (
-                dva,
-                right.length_bytes(),
-                Form::of(pointer) == Form::Truncated,
-            );
-            let begun = Begun::new(topology, pointer, range, mode, &mut verify);
-            return self.audit_range(audited, dva, begun, audit, &mut verify);
-        }
         let verifier = GangVerifier::of(pointer)?;
         let form = Form::of(pointer);
         // Only verifying a header shows which of the two sizes it has, so read it first.
-        let small = GANG_HEADER_BYTES as u64;
-        let size = self
-            .read_gang_header(pointer, dva, PointerValidity::Current)
-            .map_or(small, |found| found.length_bytes());
-        let mut verify = |bytes: &[u8]| find_gang_header(bytes, verifier, form).is_ok();
-        // Two words of the checksum in a header are not used in the truncated form. Their damage does no harm.
+        let size = match right {
+            RightHeader::Found(right) => right.length_bytes(),
+            _ => self
+                .read_gang_header(pointer, dva, PointerValidity::Current)
+                .map_or(GANG_HEADER_BYTES as u64, |found| found.length_bytes()),
+        };
+        let is_right = |bytes: &[u8]| match right {
+            RightHeader::Found(right) => right.is_in(pointer, bytes),
+            _ => find_gang_header(bytes, verifier, form).is_ok(),
+        };
+        // Two words of the checksum in a header are not used in the truncated form. Writers leave zeros there; a leaf
+        // that has other bytes is wrong if one has zeros, though its header says the same.
         let verifies_copies = form == Form::Truncated;
+        let mut is_strict = |bytes: &[u8]| is_right(bytes) && ends_with_zeros(bytes);
+        let is_strict = verifies_copies && self.has_header(pointer, dva, size, &mut is_strict);
+        let mut verify = |bytes: &[u8]| is_right(bytes) && (!is_strict || ends_with_zeros(bytes));
         let range = (dva, size, verifies_copies);
         let begun = Begun::new(topology, pointer, range, mode, &mut verify);
         self.audit_range(audited, dva, begun, audit, &mut verify)

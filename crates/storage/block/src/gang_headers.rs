@@ -66,6 +66,12 @@ impl FoundHeader {
     }
 }
 
+/// Whether the two words of a header's checksum are zero that are not used in the truncated form.
+pub(crate) fn ends_with_zeros(header: &[u8]) -> bool {
+    let unused = header.len().saturating_sub(16);
+    header.iter().skip(unused).all(|byte| *byte == 0)
+}
+
 /// The header of a gang pointer that is right.
 pub(crate) enum RightHeader {
     /// The leaves have one header only, or none.
@@ -98,6 +104,20 @@ impl BlockStore {
     ) -> Result<FoundHeader, CopyTrouble> {
         let found = self.find_header(&self.topology(), pointer, dva, without, &mut |_| true);
         found.map(|(found, _)| found)
+    }
+
+    /// Whether a leaf has a header of this size at this address that is accepted. Nothing is repaired or counted.
+    pub(crate) fn has_header(
+        &self,
+        pointer: &BlockPointer,
+        dva: Dva,
+        size_bytes: u64,
+        accepts: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> bool {
+        let params = ReadParams::new(IoClass::SyncRead);
+        let (topology, birth) = (self.topology(), pointer.physical_birth());
+        self.resolve(&topology, dva, size_bytes, birth, params, accepts)
+            .is_ok()
     }
 
     /// A header at this address that is none of those. Nothing is repaired or counted.
