@@ -12,6 +12,7 @@ use millpond_engine::{
     NewLayout::{self, Draid, Mirror, Raidz, Single},
     NewMode, Pool, ScrubRange, View, WriteAt,
 };
+use millpond_pool::import::{find_pools, scan_devices};
 use millpond_sim::{Fault, FaultPlan, Scope, Seed, World};
 use millpond_vdev::AllocationClass::{self, Log, Normal, Special};
 
@@ -419,6 +420,11 @@ fn lose(tops: &Tops, set: &[usize], trouble: Trouble) {
             Missing => case.world.disks()[*disk].set_absent(true),
             _ => rot(&case.world, *disk, *disk as u64, 400_000),
         }
+    }
+    if trouble == Missing && set.len() == case.world.disks().len() {
+        let found = find_pools(&scan_devices(sim::candidates(&case.world)), 0);
+        assert!(found.is_empty(), "{what}");
+        return;
     }
     let view = match sim::read(&case.world) {
         Ok(view) => view,
