@@ -18,6 +18,9 @@ use std::os::unix::fs::FileExt;
 /// The level under which verification reports intent log blocks.
 const LOG_LEVEL: Level = Level(254);
 
+/// At most as many problems are told.
+const PROBLEMS_MAX: usize = 8;
+
 /// Verifies the pool. Damage on disks that were made to fail is accepted.
 ///
 /// After a power cut during label writes some labels are torn (`may_be_torn`) until all are written again.
@@ -42,9 +45,18 @@ pub fn verified(pool: &View, victims: &BTreeSet<String>, may_be_torn: bool) -> R
             return;
         }
         let mut first = first.lock();
-        if first.len() < 8 {
-            first.push(format!("{problem:?}"));
+        // Those on leaves that may not fail say the most.
+        let is_of_victims = match &problem.kind {
+            ProblemKind::Repairable(leaves) => (leaves.iter())
+                .all(|text| victims.iter().any(|name| text.starts_with(name.as_str()))),
+            _ => false,
+        };
+        match is_of_victims {
+            false => first.insert(0, format!("{problem:?}")),
+            true if first.len() < PROBLEMS_MAX => first.push(format!("{problem:?}")),
+            true => {}
         }
+        first.truncate(PROBLEMS_MAX);
     };
     let report = pool
         .verify(&progress, &note)
