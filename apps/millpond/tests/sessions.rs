@@ -372,8 +372,9 @@ fn properties_are_set_as_under_openzfs() {
 
 #[test]
 fn pools_are_imported_as_by_openzfs() {
-    // Two of the others name folders that are missing, about which a line more is said here.
-    hold("import.json", 115);
+    // Two of the others name folders that are missing, about which a line more is said here. Four pools lack devices: OpenZFS
+    // advises to destroy them, Millpond to attach the devices.
+    hold("import.json", 111);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn fixed(condition: Condition) -> (&'static str, &'static str) {
         ),
         Condition::OutdatedDevice => (
             "One or more devices missed writes while they were not in use.  The missed\ndata is read from the other devices; the pool has less redundancy than it\nshould have.",
-            "Do not remove the other devices: resilvering and 'zpool replace' are not\nimplemented yet.",
+            "Do not remove the other devices before a resilver has completed. 'zpool status'\nshows whether one is under way; 'zpool resilver' starts one.",
         ),
         Condition::OfflineDevice => (
             "One or more devices has been taken offline by the administrator.\nSufficient replicas exist for the pool to continue functioning in a\ndegraded state.",

@@ -317,7 +317,15 @@ fn refused(
                  may import the pool, and discards its last transactions."
             )?;
         }
-        ImportError::MissingDevices | ImportError::Unreadable(_) => {
+        // The pool may be whole: OpenZFS advises to destroy it, too.
+        ImportError::MissingDevices => {
+            writeln!(
+                session.out,
+                "\tAttach the missing devices and try again; 'zpool import' shows which\n\t\
+                 they are. Name the folder that holds them with -d."
+            )?;
+        }
+        ImportError::Unreadable(_) => {
             writeln!(
                 session.out,
                 "\tDestroy and re-create the pool from\n\ta backup source."

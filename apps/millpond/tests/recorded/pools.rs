@@ -141,6 +141,19 @@ fn a_forced_sync_writes_a_txg_without_changes() {
     assert_eq!(committed(), before);
 }
 
+/// The pool is whole as soon as the device is there again.
+#[test]
+fn nobody_is_told_to_destroy_a_pool_whose_device_is_missing() {
+    let stage = Stage::new(&["a", "b"], 128);
+    stage.quietly("zpool create -m none tank @a @b");
+    stage.quietly("zpool export tank");
+    stage.resize("b", 0);
+    let (said, status) = stage.run("zpool import tank");
+    assert_ne!(status, 0);
+    assert!(said.contains("Attach the missing devices"), "{said}");
+    assert!(!said.to_lowercase().contains("destroy"), "{said}");
+}
+
 #[test]
 fn a_device_without_its_label_is_shown_by_its_guid() {
     let stage = Stage::new(&["a", "b", "c"], 128);
