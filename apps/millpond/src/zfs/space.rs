@@ -1,6 +1,6 @@
 //! `zfs userspace`, `groupspace` and `projectspace`.
 
-use super::lookup;
+use super::{lookup, paths};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
 use crate::text::columns;
@@ -111,6 +111,12 @@ fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
             "too many arguments".into()
         }));
     };
+    let named = match paths::is_path(name) {
+        true => paths::dataset_at(name),
+        false => Ok(name.clone()),
+    };
+    let named = named.map_err(|why| Failure::Refused(format!("cannot open '{name}': {why}")))?;
+    let name = &named;
     let kinds = Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Snapshot]);
     lookup::open(session, name, kinds, &[])?;
     let is_numeric = parsed.has("n") || is_project;

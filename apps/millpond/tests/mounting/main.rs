@@ -226,6 +226,13 @@ fn datasets_are_listed_by_path_depth_and_word() {
     };
     assert_eq!(listed("HERE/tank/a"), ["tank/a"]);
     assert_eq!(listed("-r HERE/tank/a"), ["tank/a", "tank/a/b"]);
+    for verb in ["userspace", "groupspace", "get -H all"] {
+        let by_path = stage.done(&format!("zfs {verb} HERE/tank/a"));
+        assert_eq!(by_path, stage.done(&format!("zfs {verb} tank/a")));
+        assert!(!by_path.is_empty(), "{verb}");
+    }
+    let refused = stage.refused("zfs userspace /proc");
+    assert!(refused.ends_with("not a ZFS filesystem\n"), "{refused}");
     let refused = stage.refused("zfs list /proc");
     assert!(refused.ends_with("not a ZFS filesystem\n"), "{refused}");
     let refused = stage.refused("zfs list HERE/nothing");
