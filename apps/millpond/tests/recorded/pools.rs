@@ -143,7 +143,7 @@ fn a_forced_sync_writes_a_txg_without_changes() {
 
 /// The pool is whole as soon as the device is there again.
 #[test]
-fn nobody_is_told_to_destroy_a_pool_whose_device_is_missing() {
+fn a_pool_whose_device_is_missing_is_not_to_be_destroyed() {
     let stage = Stage::new(&["a", "b"], 128);
     stage.quietly("zpool create -m none tank @a @b");
     stage.quietly("zpool export tank");
