@@ -111,11 +111,7 @@ fn collect_as(session: &mut Session, request: &Request) -> Result<Found, Failure
     }
     tell_damaged(session, &mut found, &damaged)?;
     for operand in request.operands {
-        let named = match paths::is_path(operand) {
-            true => paths::dataset_at(operand),
-            false => Ok(operand.clone()),
-        };
-        let operand = match named {
+        let operand = match paths::dataset_of(operand) {
             Ok(name) => &name.clone(),
             Err(reason) => {
                 writeln!(session.err, "cannot open '{operand}': {reason}")?;

@@ -3,12 +3,20 @@
 use std::path::Path;
 
 /// Whether an operand is a path instead of a name.
-pub fn is_path(operand: &str) -> bool {
+fn is_path(operand: &str) -> bool {
     operand.starts_with('/') || operand.starts_with("./") || operand.starts_with("../")
 }
 
+/// The name that an operand stands for: itself, or that of the file system at a path. The error is the reason.
+pub fn dataset_of(operand: &str) -> Result<String, String> {
+    match is_path(operand) {
+        true => dataset_at(operand),
+        false => Ok(operand.to_owned()),
+    }
+}
+
 /// The name of the file system that is mounted where a path leads. The error is the reason.
-pub fn dataset_at(path: &str) -> Result<String, String> {
+fn dataset_at(path: &str) -> Result<String, String> {
     let real = Path::new(path).canonicalize();
     let real = real.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => "No such file or directory".to_owned(),

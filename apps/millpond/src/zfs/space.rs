@@ -111,10 +111,7 @@ fn run(session: &mut Session, parsed: &Parsed, preset: &[OwnerKind]) -> Ending {
             "too many arguments".into()
         }));
     };
-    let named = match paths::is_path(name) {
-        true => paths::dataset_at(name),
-        false => Ok(name.clone()),
-    };
+    let named = paths::dataset_of(name);
     let named = named.map_err(|why| Failure::Refused(format!("cannot open '{name}': {why}")))?;
     let name = &named;
     let kinds = Kinds::only(&[DatasetKind::Filesystem, DatasetKind::Snapshot]);
