@@ -317,7 +317,7 @@ fn refused(
                  may import the pool, and discards its last transactions."
             )?;
         }
-        // The pool may be whole: OpenZFS advises to destroy it, too.
+        // The pool may be whole, although OpenZFS advises to destroy it.
         ImportError::MissingDevices => {
             writeln!(
                 session.out,
