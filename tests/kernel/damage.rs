@@ -1,9 +1,10 @@
 //! Damage at random: what the kernel module's scrub repairs and blames, ours repairs and blames too, file by file and
 //! device by device.
 
+use crate::rebuild::draid;
 use crate::scan::{errors_of, finish, names, rot};
 use crate::{Rig, lived, run_script};
-use millpond_engine::{DraidShape, PoolBuilder, ScrubRange};
+use millpond_engine::{NewLayout, PoolBuilder, ScrubRange};
 use millpond_tests::images::copy_sparse;
 use millpond_tests::oracle::kernel::{self, Release, written};
 use millpond_tests::workload::Life;
@@ -45,18 +46,9 @@ fn raidz2(name: &str, images: &[PathBuf]) -> PoolBuilder {
     PoolBuilder::new(name).raidz(2, images)
 }
 
-fn draid(name: &str, images: &[PathBuf]) -> PoolBuilder {
-    let shape = DraidShape {
-        parity: 1,
-        data: 2,
-        spares: 1,
-    };
-    PoolBuilder::new(name).draid(shape, images)
-}
-
 fn special(name: &str, images: &[PathBuf]) -> PoolBuilder {
     let builder = PoolBuilder::new(name).mirror(&images[..2]);
-    builder.top(Special, millpond_engine::NewLayout::Mirror, &images[2..])
+    builder.top(Special, NewLayout::Mirror, &images[2..])
 }
 
 /// Number of images, name, plan, damaged devices.

@@ -36,7 +36,7 @@ fn slices(pool: &Pool, count: usize) {
     assert!(pool.inner().rebuilds()[0].1.last_offset > 0);
 }
 
-fn draid(name: &str, images: &[PathBuf]) -> PoolBuilder {
+pub(crate) fn draid(name: &str, images: &[PathBuf]) -> PoolBuilder {
     let shape = DraidShape {
         parity: 1,
         data: 2,
