@@ -209,6 +209,11 @@ impl OpenService for Imported {
     fn daemon(&self) -> Result<&dyn Service, String> {
         self.service()
     }
+
+    fn second(&self) -> Option<Box<dyn Service + Send>> {
+        let client = millpond_daemon::connect(&millpond_daemon::StateDirs::own())?;
+        Some(Box::new(client))
+    }
 }
 
 /// The pools on devices and images in some directories. The first query searches the directories.
@@ -233,7 +238,7 @@ fn surroundings() -> Environment {
     let variables: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| {
-            let is_other = ["HOME", getopt::IN_ORDER].contains(&name.as_str());
+            let is_other = ["HOME", "MILLPOND_PROGRESS", getopt::IN_ORDER].contains(&name.as_str());
             name.starts_with("ZPOOL_") || name.starts_with("ZFS_") || is_other
         })
         .collect();

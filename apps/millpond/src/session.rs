@@ -28,6 +28,11 @@ pub trait OpenService {
     fn daemon(&self) -> Result<&dyn Service, String> {
         Err(NEEDS_DAEMON.into())
     }
+
+    /// A second connection to the running daemon, to ask it while it answers a long request.
+    fn second(&self) -> Option<Box<dyn Service + Send>> {
+        None
+    }
 }
 
 /// The error for a request that needs the daemon, when pools are opened for one command only.

@@ -230,7 +230,7 @@ impl Daemon {
             ..ImportRequest::default()
         };
         let imported = self.pools.import(&request, None)?;
-        for note in self.mounts.mount_all(&self.pools, &imported.name, &[]) {
+        for note in self.mount_imported(&imported.name, &[]) {
             if let Note::NotMounted { dataset, why, .. } = note {
                 let text = format!("not mounted: {why}");
                 (self.log)(&Line::new(Level::Warning, text).dataset(&dataset));
@@ -238,6 +238,15 @@ impl Daemon {
         }
         self.volumes.follow(&self.pools, &imported.name);
         Ok(())
+    }
+
+    /// Mounts the file systems of a pool that was just imported or created.
+    pub(crate) fn mount_imported(&self, pool: &str, options: &[String]) -> Vec<Note> {
+        let progress = self.pools.after_import(pool);
+        progress.note("Mounting file systems");
+        let shown = |done, total| progress.done(done, total);
+        self.mounts
+            .mount_all(&self.pools, pool, options, &|_| true, &shown)
     }
 
     fn note_absent(&self, config: &NvList, error: &ImportError) {

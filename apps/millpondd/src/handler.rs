@@ -329,7 +329,7 @@ impl<'d> RequestHandler<'d> {
             if let Some(imported_pool) = daemon.pools.get(name) {
                 self.gather_noted_of(name, &imported_pool, true);
             }
-            let notes = daemon.mounts.mount_all(&daemon.pools, name, &[]);
+            let notes = daemon.mount_imported(name, &[]);
             changed.notes.extend(notes);
             daemon.volumes.follow(&daemon.pools, name);
         }
@@ -452,9 +452,8 @@ impl<'d> RequestHandler<'d> {
         }
         if request.mount {
             let options = &request.mount_options;
-            let mounts = &daemon.mounts;
-            let notes = mounts.mount_all(&daemon.pools, &imported.name, options);
-            imported.notes.extend(notes);
+            let mounted = daemon.mount_imported(&imported.name, options);
+            imported.notes.extend(mounted);
         }
         daemon.volumes.follow(&daemon.pools, &imported.name);
         Ok(imported)

@@ -1,6 +1,6 @@
 //! Failures of the daemon's own work in words, for log lines.
 
-use millpond_control::{ChangeError, DeviceProblem, Failure, ImportError};
+use millpond_control::{ChangeError, DeviceProblem, Failure, ImportError, Note};
 
 /// Why a change was not made.
 pub(crate) fn of_change(error: &ChangeError) -> String {
@@ -63,6 +63,24 @@ pub(crate) fn of_import(error: &ImportError) -> String {
         ImportError::Change(error) => of_change(error),
         ImportError::Denied => "permission denied".to_owned(),
         _ => "it cannot be imported".to_owned(),
+    }
+}
+
+/// What was not done beside a change.
+pub(crate) fn of_note(note: &Note) -> String {
+    match note {
+        Note::NoActivity { leaf, why } => format!("device {leaf}: {why}"),
+        Note::NotMounted {
+            dataset,
+            mountpoint,
+            why,
+        } => format!("{dataset} is not mounted at {mountpoint}: {why}"),
+        Note::StillMounted {
+            dataset,
+            mountpoint,
+            why,
+        } => format!("{dataset} is still mounted at {mountpoint}: {why}"),
+        Note::CacheFile { path, why } => format!("cache file {path} was not written: {why}"),
     }
 }
 

@@ -9,6 +9,12 @@ pub fn count(number: u64) -> String {
     scaled(number, "")
 }
 
+/// A number with the name of what is counted: `1 block`, `2 blocks`.
+pub fn of(number: u64, one: &str, several: &str) -> String {
+    let name = if number == 1 { one } else { several };
+    format!("{number} {name}")
+}
+
 /// Bytes: `0B`, `512B`, `1.50K`.
 pub fn bytes(number: u64) -> String {
     scaled(number, "B")

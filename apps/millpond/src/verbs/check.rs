@@ -100,13 +100,13 @@ fn write_text(
     let totals = &report.totals;
     writeln!(
         out,
-        "{}: {} blocks of {} ({} on disk, {} allocated), {} objects",
+        "{}: {} of {} ({} on disk, {} allocated), {}",
         pool.name(),
-        totals.pointers,
+        number::of(totals.pointers, "block", "blocks"),
         number::bytes(totals.logical_bytes),
         number::bytes(totals.physical_bytes),
         number::bytes(totals.mapped_bytes),
-        totals.objects,
+        number::of(totals.objects, "object", "objects"),
     )?;
     for finding in report.findings.iter().take(FINDINGS_SHOWN_MAX) {
         writeln!(
@@ -134,7 +134,9 @@ fn write_text(
     }
     if !report.is_clean() {
         let count = report.findings.len() as u64 + report.not_listed;
-        writeln!(out, "{count} findings of {} kinds", kinds.len())?;
+        let findings = number::of(count, "finding", "findings");
+        let kinds = number::of(kinds.len() as u64, "kind", "kinds");
+        writeln!(out, "{findings} of {kinds}")?;
     }
     verdict::write_checked(session, report)
 }

@@ -3,7 +3,7 @@
 use super::Global;
 use super::global::refused;
 use crate::session::{Ending, Session};
-use crate::text::date;
+use crate::text::{date, number};
 use clap::{Arg, ArgMatches, Command};
 use millpond_engine::{LostMetadata, PastState, PoolCandidate, Survey, View, past_states};
 use serde_json::{Value, json};
@@ -101,21 +101,23 @@ impl Found {
                 count,
                 lost,
                 locked,
-            } if lost.is_empty() && locked.is_empty() => match count {
-                1 => "whole, 1 dataset".to_owned(),
-                _ => format!("whole, {count} datasets"),
-            },
+            } if lost.is_empty() && locked.is_empty() => {
+                format!("whole, {}", number::of(*count, "dataset", "datasets"))
+            }
             Self::Datasets {
                 count,
                 lost,
                 locked,
             } => {
                 let named = |(name, lost): &(String, LostMetadata)| {
-                    let plural = if lost.blocks == 1 { "" } else { "s" };
-                    format!("{name} ({} block{plural} of metadata)", lost.blocks)
+                    let blocks = number::of(lost.blocks, "block", "blocks");
+                    format!("{name} ({blocks} of metadata)")
                 };
                 let whole = count - lost.len() as u64 - locked.len() as u64;
-                let mut text = format!("{whole} of {count} datasets whole");
+                let mut text = format!(
+                    "{whole} of {} whole",
+                    number::of(*count, "dataset", "datasets")
+                );
                 let lost: Vec<String> = lost.iter().map(named).collect();
                 for (what, names) in [("damaged", &lost), ("locked", locked)] {
                     let shown: Vec<&str> =

@@ -74,6 +74,7 @@ mod tests {
             max_txg: 0,
             pool_name: "tank".into(),
             notes: "Replaying the intent log of tank/a".into(),
+            ..ImportProgress::default()
         };
         let text = table(&[import]);
         let rows: Vec<Vec<&str>> = (text.lines())

@@ -7,6 +7,7 @@ use super::pools::Pools;
 use super::walk::{Walk, beginning};
 use super::{parse, unless_refused};
 use crate::session::{Ending, Session};
+use crate::text::number;
 use clap::{ArgMatches, Args, Command};
 use millpond_engine::{FileKind, Symlinks};
 use serde_json::Value;
@@ -111,7 +112,9 @@ pub(super) fn draw(
             writeln!(session.err, "millpond: {}: {reason}", escaped(path))?;
         }
         if !global.is_json {
-            writeln!(session.out, "\n{directories} directories, {others} files")?;
+            let directories = number::of(directories, "directory", "directories");
+            let files = number::of(others, "file", "files");
+            writeln!(session.out, "\n{directories}, {files}")?;
         }
     }
     Ok(status)

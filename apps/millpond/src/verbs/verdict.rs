@@ -2,6 +2,7 @@
 
 use super::name_text;
 use crate::session::{Environment, Session};
+use crate::text::number;
 use anstyle::{AnsiColor, Style};
 use millpond_check::{CheckReport, Severity};
 use millpond_verify::{LeafReport, LostObject, PoolVerdict, VerifyReport};
@@ -74,20 +75,21 @@ pub fn write_verified(session: &mut Session, pool: &str, report: &VerifyReport) 
 /// Writes the verdict of `check`.
 pub fn write_checked(session: &mut Session, report: &CheckReport) -> io::Result<()> {
     let count = report.findings.len() as u64 + report.not_listed;
+    let findings = number::of(count, "finding", "findings");
     let (word, text) = match worst(report) {
         None => ("sound", "nothing found".to_owned()),
         Some(Severity::Harmless) => (
             "sound",
-            format!("{count} findings, all harmless: no data is or will be lost"),
+            format!("{findings}, all harmless: no data is or will be lost"),
         ),
         Some(Severity::Wrong) => (
             "wrong",
-            format!("{count} findings: counters, names or links are wrong, no content is lost"),
+            format!("{findings}: counters, names or links are wrong, no content is lost"),
         ),
         Some(Severity::Danger) => (
             "danger",
             format!(
-                "{count} findings: data is lost or will be; do not write to the pool before \
+                "{findings}: data is lost or will be; do not write to the pool before \
                  `millpond cp` copied out what is needed"
             ),
         ),
@@ -127,7 +129,7 @@ fn lost(report: &VerifyReport) -> String {
         let own = objects
             .iter()
             .filter(|lost| lost.is_snapshot == is_snapshot);
-        own.count()
+        own.count() as u64
     };
     let (heads, snapshots) = (count(false), count(true));
     let more = if report.losses.is_partial {
@@ -138,11 +140,16 @@ fn lost(report: &VerifyReport) -> String {
     let text = match (heads, snapshots) {
         (0, 0) => "structures of the pool are not valid".to_owned(),
         (0, snapshots) => {
-            format!("{more}{snapshots} files of snapshots, none of file systems and volumes")
+            let files = number::of(snapshots, "file", "files");
+            format!("{more}{files} of snapshots, none of file systems and volumes")
         }
-        (heads, 0) => format!("{more}{heads} files or objects"),
+        (heads, 0) => format!(
+            "{more}{}",
+            number::of(heads, "file or object", "files or objects")
+        ),
         (heads, snapshots) => {
-            format!("{more}{heads} files or objects, and {snapshots} of snapshots")
+            let files = number::of(heads, "file or object", "files or objects");
+            format!("{more}{files}, and {snapshots} of snapshots")
         }
     };
     format!("{text} cannot be read whole from any copy")

@@ -98,8 +98,9 @@ fn write_text(session: &mut Session, pool: &View, report: &VerifyReport) -> io::
     let logical = number::bytes(report.logical_bytes);
     writeln!(
         out,
-        "{}: {blocks} blocks of {logical} verified, {read} read",
-        pool.name()
+        "{}: {} of {logical} verified, {read} read",
+        pool.name(),
+        number::of(blocks, "block", "blocks")
     )?;
     for leaf in report.leaves.values() {
         let mut words = vec![];
@@ -133,9 +134,15 @@ fn write_text(session: &mut Session, pool: &View, report: &VerifyReport) -> io::
             (None, _) => format!("pool metadata, object {}", object.object),
         };
         let state = match (object.lost, object.repairable) {
-            (0, count) => format!("{count} blocks damaged, other copies are right"),
-            (lost, 0) => format!("{lost} blocks lost"),
-            (lost, count) => format!("{lost} blocks lost, {count} damaged"),
+            (0, count) => format!(
+                "{} damaged, other copies are right",
+                number::of(count, "block", "blocks")
+            ),
+            (lost, 0) => format!("{} lost", number::of(lost, "block", "blocks")),
+            (lost, count) => format!(
+                "{} lost, {count} damaged",
+                number::of(lost, "block", "blocks")
+            ),
         };
         writeln!(out, "  {place}: {state}")?;
     }
@@ -150,8 +157,10 @@ fn write_text(session: &mut Session, pool: &View, report: &VerifyReport) -> io::
     if report.lost + report.repairable + report.invalid > 0 {
         writeln!(
             out,
-            "{} blocks lost, {} damaged and repairable, {} not valid",
-            report.lost, report.repairable, report.invalid
+            "{} lost, {} damaged and repairable, {} not valid",
+            number::of(report.lost, "block", "blocks"),
+            report.repairable,
+            report.invalid
         )?;
     }
     verdict::write_verified(session, pool.name(), report)

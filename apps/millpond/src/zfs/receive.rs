@@ -6,7 +6,7 @@ use super::key_input::of_new_dataset;
 use super::lookup::{self, one, pool_of};
 use crate::command::Parsed;
 use crate::session::{Ending, Failure, Session};
-use crate::text::number::bytes;
+use crate::text::number::{bytes, of};
 use millpond_control::properties::{Edit, PropertyName};
 use millpond_control::{
     ChangeError, DatasetChange, IncomingKind, PoolChange, ReceiveFailure, ReceiveNaming,
@@ -258,7 +258,10 @@ fn tell(session: &mut Session, parsed: &Parsed, received: &Received) -> std::io:
                 name,
                 blocks,
                 bytes: repaired,
-            } => format!("repaired {blocks} blocks of {name}, {}\n", bytes(*repaired)),
+            } => {
+                let blocks = of(*blocks, "block", "blocks");
+                format!("repaired {blocks} of {name}, {}\n", bytes(*repaired))
+            }
             ReceiveStep::Present { name } => format!("snap {name} already exists; ignoring\n"),
             ReceiveStep::Destroyed { name, is_done } => {
                 format!("attempting destroy {name}\n{}\n", outcome(*is_done))

@@ -3,7 +3,7 @@
 use super::replication_text;
 use crate::session::Failure;
 use millpond_control::{ChangeError, DeviceInUse, DeviceProblem, NewerDevices};
-use millpond_control::{FeatureError, FeatureFileProblem};
+use millpond_control::{FeatureError, FeatureFileError, FeatureFileProblem};
 use millpond_engine::SettingError;
 
 /// The kind of change, for the few texts that depend on it.
@@ -19,7 +19,12 @@ pub enum Verb {
 
 /// The complete message for a refused change. `action` has the form `cannot create 'tank'`.
 pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
-    match error {
+    without_action(error).unwrap_or_else(|| format!("{action}: {}", reason(verb, error)))
+}
+
+/// The messages that do not begin with the action.
+fn without_action(error: &ChangeError) -> Option<String> {
+    Some(match error {
         ChangeError::InUse {
             devices,
             can_be_forced,
@@ -40,26 +45,26 @@ pub fn message(verb: Verb, action: &str, error: &ChangeError) -> String {
         ChangeError::Replication(all) => {
             joined(OVERRIDABLE, all.first().map(replication_text::words))
         }
-        ChangeError::Compatibility(files) => {
-            let unknown = files.iter().map(|file| match &file.problem {
-                FeatureFileProblem::UnknownFeature { feature } => Some(feature.as_str()),
-                _ => None,
-            });
-            if let Some(unknown) = unknown.collect::<Option<Vec<_>>>() {
-                let words = "invalid feature name(s) in local compatibility files";
-                return format!("Error: {words}: {} ", unknown.join(" "));
-            }
-            let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
-            let head = format!(
-                "Error: could not read/parse feature file(s): {} ",
-                names.join(",")
-            );
-            joined(&head, files.iter().map(ToString::to_string))
-        }
+        ChangeError::Compatibility(files) => format!("Error: {}", feature_files(files)),
         ChangeError::Mounted { mountpoint, why } => crate::zfs::not_unmounted(mountpoint, why),
         ChangeError::NotBuilt(what) => format!("millpond: {what} is not implemented yet"),
-        other => format!("{action}: {}", reason(verb, other)),
+        _ => return None,
+    })
+}
+
+/// What is wrong with the files of `compatibility`.
+fn feature_files(files: &[FeatureFileError]) -> String {
+    let unknown = files.iter().map(|file| match &file.problem {
+        FeatureFileProblem::UnknownFeature { feature } => Some(feature.as_str()),
+        _ => None,
+    });
+    if let Some(unknown) = unknown.collect::<Option<Vec<_>>>() {
+        let words = "invalid feature name(s) in local compatibility files";
+        return format!("{words}: {} ", unknown.join(" "));
     }
+    let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+    let head = format!("could not read/parse feature file(s): {} ", names.join(","));
+    joined(&head, files.iter().map(ToString::to_string))
 }
 
 /// The same message as a command's failure.
@@ -152,7 +157,8 @@ pub fn reason(verb: Verb, error: &ChangeError) -> String {
         ChangeError::NoSuchDevice => "no such device in pool".into(),
         ChangeError::Suspended(_) => "pool I/O is currently suspended".into(),
         ChangeError::Denied => "permission denied".into(),
-        other => format!("{other:?}"),
+        ChangeError::Compatibility(files) => feature_files(files),
+        _ => without_action(error).unwrap_or_else(|| "the change was refused".into()),
     }
 }
 
@@ -171,7 +177,6 @@ fn setting(error: &SettingError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use millpond_control::FeatureFileError;
 
     #[test]
     fn unknown_features_of_a_file_are_named_as_openzfs_does() {

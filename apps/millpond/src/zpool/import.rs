@@ -2,7 +2,7 @@
 
 use super::change_text::{self, Verb};
 use super::create::check_altroot;
-use super::import_list;
+use super::{import_list, import_progress};
 use crate::command::Parsed;
 use crate::program::absolute;
 use crate::search_paths;
@@ -215,7 +215,10 @@ pub(super) fn import(
             "cannot import '{word}': -n cannot be combined with -T or --rewind-to-checkpoint"
         )));
     }
-    let imported = match daemon.import(&request, &parsed.line) {
+    let shown = import_progress::show(session, &request.pool);
+    let imported = daemon.import(&request, &parsed.line);
+    drop(shown);
+    let imported = match imported {
         Ok(imported) => imported,
         Err(error) => return refused(session, parsed, &request, word, &error),
     };
@@ -398,7 +401,13 @@ fn reason(error: &ImportError) -> String {
             one_line(name)
         ),
         ImportError::Denied => "permission denied".into(),
-        other => format!("{other:?}"),
+        // The callers show these two with what to do.
+        ImportError::InUseElsewhere { hostname, .. } => format!(
+            "pool was last used by {}",
+            hostname.as_deref().unwrap_or("another system")
+        ),
+        ImportError::NeedsHostid => "the system's hostid is not set".into(),
+        _ => "it cannot be imported".into(),
     }
 }
 

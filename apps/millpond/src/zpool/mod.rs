@@ -15,6 +15,7 @@ pub(crate) mod groups;
 mod history;
 mod import;
 mod import_list;
+mod import_progress;
 mod iostat;
 mod layout;
 mod leaf_activity;

@@ -331,18 +331,22 @@ impl<'a> Follow<'a> {
             Effect::Moved(root) => {
                 let taken = std::mem::take(&mut self.taken);
                 let taken: BTreeSet<String> = taken.into_iter().map(|one| one.dataset).collect();
+                let wanted = |one: &Settings| {
+                    // A mount point from above came through the changed dataset.
+                    let from = one.mountpoint_from.as_str();
+                    taken.contains(&one.dataset)
+                        || one.dataset == root
+                        || from == root
+                        || !is_within(from, root)
+                };
                 self.mounts
-                    .mount_some(self.pools, root, &[], &|one: &Settings| {
-                        // A mount point from above came through the changed dataset.
-                        let from = one.mountpoint_from.as_str();
-                        taken.contains(&one.dataset)
-                            || one.dataset == root
-                            || from == root
-                            || !is_within(from, root)
-                    })
+                    .mount_all(self.pools, root, &[], &wanted, &|_, _| ())
             }
             Effect::New(name) if !self.may_mount => self.not_mounted(name),
-            Effect::New(name) => self.mounts.mount_some(self.pools, name, &[], &|_| true),
+            Effect::New(name) => {
+                self.mounts
+                    .mount_all(self.pools, name, &[], &|_| true, &|_, _| ())
+            }
             Effect::Settings(root, may_differ) => {
                 self.refresh(root);
                 self.mounts.invalidate_roots(root);
@@ -373,7 +377,8 @@ impl<'a> Follow<'a> {
         self.refresh(self.pool);
         self.mounts.invalidate_roots(self.pool);
         for note in self.mounts.remount_changed(self.pools, self.pool) {
-            tracing::warn!(pool = self.pool, "after a channel program: {note:?}");
+            let words = crate::words::of_note(&note);
+            tracing::warn!(pool = self.pool, "after a channel program: {words}");
         }
     }
 

@@ -380,17 +380,14 @@ impl Mounts {
     }
 
     /// Mounts the dataset and all below it that are mounted automatically. Returns those that failed.
-    /// `options` override properties for these mounts.
-    pub fn mount_all(&self, pools: &ImportedPools, root: &str, options: &[String]) -> Vec<Note> {
-        self.mount_some(pools, root, options, &|_| true)
-    }
-
-    fn mount_some(
+    /// `options` override properties for these mounts. `shown` is told how many of how many are done.
+    pub fn mount_all(
         &self,
         pools: &ImportedPools,
         root: &str,
         options: &[String],
         wanted: &dyn Fn(&Settings) -> bool,
+        shown: &dyn Fn(u64, u64),
     ) -> Vec<Note> {
         let _changing = self.changing.lock();
         let mut all = match self.read(pools, root, DatasetQuery::WHOLE_TREE) {
@@ -407,7 +404,9 @@ impl Mounts {
         // Parents before children.
         all.sort_by(|a, b| a.order().cmp(&b.order()));
         let mut notes = vec![];
-        for one in &mut all {
+        let total = all.len() as u64;
+        for (number, one) in (0..).zip(&mut all) {
+            shown(number, total);
             one.override_with(options);
             self.mount_noting(pools, one, options, &mut notes);
         }

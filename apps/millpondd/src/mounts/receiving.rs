@@ -86,7 +86,9 @@ impl ReceiveWatch for Receiving<'_> {
 
     fn created(&mut self, dataset: &str) {
         if self.mounts_new {
-            let notes = self.mounts.mount_some(self.pools, dataset, &[], &|_| true);
+            let notes = self
+                .mounts
+                .mount_all(self.pools, dataset, &[], &|_| true, &|_, _| ());
             self.notes.extend(notes);
         }
     }

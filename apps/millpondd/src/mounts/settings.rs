@@ -6,7 +6,7 @@ use millpond_engine::AccessTimes;
 
 /// The properties that determine whether, where and how a file system is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     pub(super) dataset: String,
     pub(super) mountpoint: String,
     /// The dataset that the mount point is inherited from.

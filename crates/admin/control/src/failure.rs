@@ -70,7 +70,7 @@ impl Failure {
     fn text(&self) -> String {
         match self {
             Self::Call(text) => text.clone(),
-            other => format!("a failure of another request: {other:?}"),
+            _ => "the reply is the failure of another kind of request".into(),
         }
     }
 }

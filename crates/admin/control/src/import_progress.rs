@@ -14,4 +14,10 @@ pub struct ImportProgress {
     pub pool_name: String,
     /// The step.
     pub notes: String,
+    /// How much of the step is done: records of an intent log, or file systems to mount.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub done: u64,
+    /// How much there is to do in the step; 0 if that is not known.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub total: u64,
 }

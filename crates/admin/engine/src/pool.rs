@@ -11,7 +11,7 @@ use millpond_env::sync::{Arc, Mutex, Weak};
 use millpond_ondisk::ObjectId;
 use millpond_pool::OpenOptions;
 use millpond_pool::import::{PoolCandidate, ScanOptions};
-use millpond_pool::{NewPool, Pool as Inner, WriteOptions};
+use millpond_pool::{ImportNotes, NewPool, Pool as Inner, WriteOptions};
 use millpond_posix::{FileStatistics, FileSystem};
 use millpond_scan::Scanner;
 use millpond_volume::Volume;
@@ -214,7 +214,7 @@ impl Pool {
         }
         let _one_at_a_time = self.replays.lock();
         match self.datasets.has_waiting_log(head) {
-            true => self.replay_log(name),
+            true => self.replay_log(name, &ImportNotes::default()),
             false => Ok(()),
         }
     }

@@ -22,24 +22,27 @@ impl Pool {
             notes.note(&format!(
                 "Replaying the intent log of {name} ({number} of {count})"
             ));
-            self.replay_log(name)?;
+            self.replay_log(name, notes)?;
         }
         Ok(())
     }
 
     /// Replays the claimed log of a dataset that is not in use, and ends it.
-    pub(super) fn replay_log(&self, name: &str) -> Result<(), Error> {
+    pub(super) fn replay_log(&self, name: &str, notes: &ImportNotes) -> Result<(), Error> {
         self.datasets().pass_claimed_births()?;
         let head = self.datasets().open_head(name)?;
         let replayed = match head.kind() {
             ObjectSetKind::Volume => {
                 let volume = self.open_volume(name)?;
-                replay(&head, &mut |step| self.again_in_volume(name, &volume, step))
+                replay(&head, &mut |step| {
+                    tell(notes, step);
+                    self.again_in_volume(name, &volume, step)
+                })
             }
             _ => {
                 let (files, _) = self.open_files(name)?;
                 files.begin_replay();
-                let replayed = self.replay_files(name, &head, &files);
+                let replayed = self.replay_files(name, &head, &files, notes);
                 files.end_replay();
                 replayed
             }
@@ -61,12 +64,14 @@ impl Pool {
         name: &str,
         head: &HeadDataset,
         files: &FileSystem,
+        notes: &ImportNotes,
     ) -> Result<(), Error> {
         // Free unlinked files first, because a record may reuse their object ids. Large files are skipped,
         // because they would delay the import; the id of a file that was only just freed is rarely reused.
         files.free_small_unlinked()?;
         self.sync()?;
         replay(head, &mut |step| {
+            tell(notes, step);
             let again = || -> Result<(), FileError> {
                 let record = step.record.decode();
                 let record = record.map_err(|_| FileError::Invalid {
@@ -107,6 +112,12 @@ impl Pool {
             })
         };
         again().map_err(|error| failed(name, step, &error, error.needs_devices()))
+    }
+}
+
+fn tell(notes: &ImportNotes, step: &ReplayStep<'_>) {
+    if step.total > 0 {
+        notes.done(step.number, step.total);
     }
 }
 

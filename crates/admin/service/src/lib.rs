@@ -18,8 +18,8 @@ mod send;
 
 pub use diff::diff_view;
 pub use imported::{
-    AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, Open, PoolRelease,
-    PoolSuspension, Step,
+    AutoReplace, AutoReplaced, CacheFile, ImportedPool, ImportedPools, OneImport, Open,
+    PoolRelease, PoolSuspension, Step,
 };
 pub use info::arc::arc_info;
 pub use info::damaged::damaged_files;

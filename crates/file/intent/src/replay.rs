@@ -4,7 +4,7 @@ use crate::{ChainEnd, IntentLog, LoggedRecord, RecordFate};
 use millpond_dataset::{HeadDataset, header_words};
 use millpond_env::sync::Arc;
 use millpond_object::{Block, BlockError, ObjectError};
-use millpond_ondisk::{BlockPointer, IntentLogHeader, ObjectId, Txg};
+use millpond_ondisk::{BlockPointer, IntentLogFlags, IntentLogHeader, ObjectId, Txg};
 
 /// A record to replay.
 pub struct ReplayStep<'l> {
@@ -12,6 +12,10 @@ pub struct ReplayStep<'l> {
     pub record: &'l LoggedRecord,
     /// The header to store in the transaction that completes the record.
     pub header: [u64; 24],
+    /// How many records were replayed before.
+    pub number: u64,
+    /// About how many records there are; 0 if that is not known.
+    pub total: u64,
     log: &'l IntentLog,
 }
 
@@ -57,16 +61,28 @@ pub fn replay<E: From<ObjectError>>(
     let mut header: IntentLogHeader = *log.header();
     // In a claimed log, pending records are determined by the claim txg, not by the last synced txg.
     let mut records = log.records(Txg(0));
+    let last = header
+        .flags
+        .contains(IntentLogFlags::CLAIM_RECORD_SEQUENCE_VALID);
+    let last = last.then_some(header.claim_record_sequence);
+    let (mut number, mut total) = (0, 0);
     for record in records.by_ref() {
         if record.fate != RecordFate::Pending {
             continue;
         }
         header.replay_sequence = record.sequence;
+        if number == 0 {
+            let more = last.and_then(|last| last.checked_sub(record.sequence));
+            total = more.map_or(0, |more| more.saturating_add(1));
+        }
         step(&ReplayStep {
             record: &record,
             header: header_words(&header),
+            number,
+            total,
             log: &log,
         })?;
+        number += 1;
     }
     // The log continues after a block whose devices are missing: that is an error, not the end.
     if let Some(ChainEnd::Unreadable(error @ BlockError::Missing { .. })) = records.end() {

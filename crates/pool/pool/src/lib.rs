@@ -70,7 +70,7 @@ pub use features::counts::{
 pub use features::{Features, UnsupportedFeature};
 pub use history::History;
 pub use history::append::{HistoryCommand, HistoryEvent, NotedEvent, Opening, pool_event_text};
-pub use import_notes::ImportNotes;
+pub use import_notes::{ImportNote, ImportNotes};
 pub use labels::{
     Cleared, Commit, CommitError, CommitReport, LabelError, LabelHalf, LeafWrite, RoundReport,
     WriteOrder, all_tops, clear_labels, commit, flush, next_uberblock, write_auxiliary_labels,

@@ -175,8 +175,8 @@ impl Report {
         }
         if is_read {
             let amount = number::bytes(bytes);
-            let plural = if files == 1 { "" } else { "s" };
-            writeln!(err, "{files} file{plural}, {amount} copied")?;
+            let files = number::of(files, "file", "files");
+            writeln!(err, "{files}, {amount} copied")?;
         }
         if count > 0 {
             writeln!(err, "millpond: {count} could not be copied completely:")?;

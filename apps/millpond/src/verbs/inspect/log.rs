@@ -3,6 +3,7 @@
 use super::items::Items;
 use super::pointer;
 use crate::session::{Ending, Failure, Session};
+use crate::text::number;
 use crate::verbs::Global;
 use crate::verbs::flag;
 use crate::verbs::global::refused;
@@ -98,8 +99,10 @@ fn one(items: &mut Items, pool: &View, dataset: &Dataset, has_records: bool) -> 
         },
         || {
             let mut text = format!(
-                "{name}: {} blocks, {} records, {} to be replayed",
-                tally.blocks, tally.records, tally.pending
+                "{name}: {}, {}, {} to be replayed",
+                number::of(tally.blocks, "block", "blocks"),
+                number::of(tally.records, "record", "records"),
+                tally.pending
             );
             if header.claim_txg.0 != 0 {
                 text += &format!(", claimed in txg {}", header.claim_txg);

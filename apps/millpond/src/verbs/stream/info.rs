@@ -86,8 +86,8 @@ fn write_text(
         writeln!(out, "    created  {created}")?;
         writeln!(
             out,
-            "    size     {size} in {} records{cut}",
-            stream.records
+            "    size     {size} in {}{cut}",
+            number::of(stream.records, "record", "records")
         )?;
         let features = features(begin);
         if !features.is_empty() {

@@ -1,6 +1,7 @@
 //! `millpond stream recompress`, `decompress` and `redup`: streams that are changed on their way.
 
 use crate::session::{Ending, Failure, Session};
+use crate::text::number;
 use crate::verbs::global::refused;
 use crate::zfs::compression_of;
 use clap::Args;
@@ -127,8 +128,8 @@ pub(super) fn decompress(session: &mut Session, options: &DecompressOptions) -> 
         if options.verbose && outcome.changed > 0 {
             writeln!(
                 session.err,
-                "{block}: {} records decompressed",
-                outcome.changed
+                "{block}: {} decompressed",
+                number::of(outcome.changed, "record", "records")
             )?;
         }
     }

@@ -106,6 +106,20 @@ impl ImportedPools {
         self.importing.list(&self.env)
     }
 
+    /// Shows what is done for a pool right after its import, until the result is dropped.
+    #[must_use]
+    pub fn after_import(&self, name: &str) -> OneImport {
+        let progress = self.importing.begin(name, 0);
+        if let Some(imported_pool) = self.get(name) {
+            let guid = match imported_pool.opened() {
+                Open::Live(live) => live.inner().guid(),
+                Open::ReadOnly(read, _) => read.inner().guid(),
+            };
+            progress.found(guid.0, name);
+        }
+        progress
+    }
+
     fn activity_settings(&self) -> ActivitySettings {
         let host = self.host();
         ActivitySettings::of(&self.env, host.number, host.is_set)

@@ -40,6 +40,7 @@ use millpond_pool::HistoryCommand;
 use millpond_vdev::{AllocationClass, VdevConfig};
 pub use pool::{CacheFile, ImportedPool, Open, PoolRelease, PoolSuspension};
 use progress::Importing;
+pub use progress::OneImport;
 pub(crate) use search::search_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

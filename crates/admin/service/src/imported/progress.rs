@@ -4,7 +4,7 @@ use millpond_control::ImportProgress;
 use millpond_env::Env;
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex};
-use millpond_pool::ImportNotes;
+use millpond_pool::{ImportNote, ImportNotes};
 use std::collections::BTreeMap;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -28,7 +28,7 @@ struct Entry {
 
 /// One import. It has ended when this is dropped.
 #[derive(Debug)]
-pub(super) struct OneImport {
+pub struct OneImport {
     all: Arc<Importing>,
     number: u64,
 }
@@ -84,8 +84,12 @@ impl OneImport {
         });
     }
     /// The next step begins. The pool is not watched any more.
-    pub(super) fn note(&self, step: &str) {
-        note(&self.all, self.number, step);
+    pub fn note(&self, step: &str) {
+        note(&self.all, self.number, ImportNote::Step(step));
+    }
+    /// This much of the step is done.
+    pub fn done(&self, done: u64, total: u64) {
+        note(&self.all, self.number, ImportNote::Done { done, total });
     }
     /// The pool is watched for this long.
     pub(super) fn watch(&self, env: &Env, duration_ns: u64) {
@@ -96,14 +100,20 @@ impl OneImport {
     /// Notes the steps that the pool tells.
     pub(super) fn notes(&self) -> ImportNotes {
         let (all, number) = (Arc::clone(&self.all), self.number);
-        ImportNotes::new(move |step| note(&all, number, step))
+        ImportNotes::new(move |what| note(&all, number, what))
     }
 }
 
-fn note(all: &Importing, number: u64, step: &str) {
-    all.change(number, |entry| {
-        step.clone_into(&mut entry.progress.notes);
-        entry.watched_until_ns = 0;
+fn note(all: &Importing, number: u64, what: ImportNote<'_>) {
+    all.change(number, |entry| match what {
+        ImportNote::Step(step) => {
+            step.clone_into(&mut entry.progress.notes);
+            (entry.progress.done, entry.progress.total) = (0, 0);
+            entry.watched_until_ns = 0;
+        }
+        ImportNote::Done { done, total } => {
+            (entry.progress.done, entry.progress.total) = (done, total);
+        }
     });
 }
 
@@ -136,6 +146,11 @@ mod tests {
             (listed[0].notes.as_str(), listed[0].multihost_s),
             ("Replaying", 0)
         );
+        one.notes().done(3, 9);
+        let listed = all.list(&env);
+        assert_eq!((listed[0].done, listed[0].total), (3, 9));
+        one.note("Mounting");
+        assert_eq!(all.list(&env)[0].total, 0);
         drop(one);
         assert_eq!(all.list(&env)[0].pool_name, "other");
         drop(other);

@@ -1,5 +1,9 @@
 //! Progress of long operations: a bar on the terminal, lines of text, or lines of JSON.
 
+mod steps;
+
+pub use steps::{OfSteps, Step, style_of};
+
 use crate::text::{date, number};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use millpond_engine::View;
@@ -21,6 +25,16 @@ pub enum Style {
     Lines,
     /// A line of JSON every second.
     Json,
+}
+
+/// What is shown of an operation. Times are since its beginning.
+pub trait Report {
+    /// How much is done, and how much there is if that is known, for the bar.
+    fn position(&self) -> (u64, Option<u64>);
+    /// A line of text.
+    fn text(&self, elapsed_ns: u64) -> String;
+    /// A line of JSON.
+    fn value(&self, elapsed_ns: u64) -> Value;
 }
 
 /// What has been done so far.
@@ -52,6 +66,12 @@ impl Done {
     fn left_s(&self, elapsed_ns: u64) -> Option<u64> {
         let left = self.total_bytes()? - self.bytes;
         left.checked_div(self.rate(elapsed_ns))
+    }
+}
+
+impl Report for Done {
+    fn position(&self) -> (u64, Option<u64>) {
+        (self.bytes, self.total_bytes())
     }
 
     /// As `zpool status` shows a scan.
@@ -106,7 +126,16 @@ pub struct Progress {
 
 impl Progress {
     /// Begins to show what `look` returns.
-    pub fn start(style: Style, look: impl Fn() -> Done + Send + 'static) -> Self {
+    pub fn start<R: Report>(style: Style, look: impl Fn() -> R + Send + 'static) -> Self {
+        Self::start_after(style, 0, look)
+    }
+
+    /// Begins to show what `look` returns if the operation lasts longer than `wait_ns`.
+    pub fn start_after<R: Report>(
+        style: Style,
+        wait_ns: u64,
+        look: impl Fn() -> R + Send + 'static,
+    ) -> Self {
         let bar = match style {
             Style::Bar => bar(&look()),
             _ => ProgressBar::hidden(),
@@ -114,7 +143,9 @@ impl Progress {
         let over = Arc::new((Mutex::new(false), Condvar::new()));
         let thread = (style != Style::Hidden).then(|| {
             let (bar, over) = (bar.clone(), Arc::clone(&over));
-            thread::spawn("progress", move || show(style, &bar, &over, &look))
+            thread::spawn("progress", move || {
+                show(style, &bar, &over, wait_ns, &look);
+            })
         });
         Self {
             style,
@@ -153,11 +184,12 @@ impl Drop for Progress {
     }
 }
 
-fn show(
+fn show<R: Report>(
     style: Style,
     bar: &ProgressBar,
     (is_over, woken): &(Mutex<bool>, Condvar),
-    look: &dyn Fn() -> Done,
+    wait_ns: u64,
+    look: &dyn Fn() -> R,
 ) {
     let clock = Env::real().clock;
     let begin_ns = clock.monotonic_ns();
@@ -167,8 +199,8 @@ fn show(
         _ => 1_000_000_000,
     };
     let mut next_ns = match style {
-        Style::Bar => begin_ns,
-        _ => begin_ns + 1_000_000_000,
+        Style::Bar => begin_ns + wait_ns,
+        _ => begin_ns + wait_ns.max(1_000_000_000),
     };
     let mut over = is_over.lock();
     while !*over {
@@ -183,7 +215,7 @@ fn show(
         // Standard error may be closed. The work continues then.
         match style {
             Style::Bar => {
-                bar.set_position(done.bytes);
+                bar.set_position(done.position().0);
                 bar.set_message(done.text(elapsed_ns));
             }
             Style::Lines => {
@@ -197,8 +229,8 @@ fn show(
     }
 }
 
-fn bar(done: &Done) -> ProgressBar {
-    let (length, template) = match done.total_bytes() {
+fn bar(done: &impl Report) -> ProgressBar {
+    let (length, template) = match done.position().1 {
         Some(total) => (Some(total), "{bar:20} {wide_msg}"),
         None => (None, "{spinner} {elapsed} {wide_msg}"),
     };
