@@ -179,3 +179,90 @@ fn bash_offers_the_operands_of_millpond() {
     assert!(offers("millpond ver").contains(&"verify".to_owned()));
     assert!(offers("millpond da").contains(&"daemon".to_owned()));
 }
+
+/// Lines of `millpond`, and what the shells offer at their ends with the pools and datasets of [`ANSWERS`].
+const OFFERS: [(&str, &[&str]); 7] = [
+    ("millpond verify ", &["tank", "tone"]),
+    ("millpond -d /x check ", &["there"]),
+    ("millpond ls tank/", &["tank/home"]),
+    ("millpond ls tank/home@", &["tank/home@a"]),
+    ("millpond zfs snaps", &["snapshot"]),
+    ("millpond zfs snapshot ", &["tank", "tank/home"]),
+    ("millpond -d /x zpool sta", &["status"]),
+];
+
+/// A program for all shells that answers as `millpond` would.
+const ANSWERS: &str = "#!/bin/sh
+case $* in
+'-d /x zpool list -H -o name') echo there ;;
+'zpool list -H -o name') printf '%s\\n' tank tone ;;
+'zfs list -H -o name -t filesystem,volume') printf '%s\\n' tank tank/home ;;
+'zfs list -H -o name -t snapshot -d 1 tank/home') echo tank/home@a ;;
+esac
+";
+
+/// Runs a script with [`ANSWERS`] as `millpond`. Returns its lines of output.
+fn lines_of(shell: &str, options: &[&str], folder: &Path, script: &str) -> Vec<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let program = folder.join("millpond");
+    std::fs::write(&program, ANSWERS).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let done = Command::new(shell)
+        .args(options)
+        .args(["-c", script])
+        .env("PATH", format!("{}:{path}", folder.display()))
+        .env("HOME", folder)
+        .output()
+        .unwrap();
+    let complaints = String::from_utf8_lossy(&done.stderr);
+    assert!(complaints.is_empty(), "{script}: {complaints}");
+    let text = String::from_utf8(done.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn zsh_offers_pools_and_datasets_to_millpond() {
+    if !has("zsh") {
+        return;
+    }
+    let folder = written();
+    for (line, wanted) in OFFERS {
+        let script = format!(
+            r#"
+            compdef() {{ :; }}
+            compadd() {{
+                while [[ $1 != -- ]]; do shift; done
+                shift
+                for candidate in "$@"; do
+                    [[ $candidate == $PREFIX* ]] && print -r -- $candidate
+                done
+            }}
+            _files() {{ :; }}
+            source {}
+            line={line:?}
+            words=(${{(s: :)line}})
+            [[ $line == *' ' ]] && words+=('')
+            CURRENT=$#words PREFIX=$words[-1]
+            _millpond
+            "#,
+            folder.path().join("zsh/_millpond").display()
+        );
+        let offered = lines_of("zsh", &["-f"], folder.path(), &script);
+        assert_eq!(offered, wanted, "{line}");
+    }
+}
+
+#[test]
+fn fish_offers_pools_and_datasets_to_millpond() {
+    if !has("fish") {
+        return;
+    }
+    let folder = written();
+    for (line, wanted) in OFFERS {
+        let script = folder.path().join("fish/millpond.fish");
+        let script = format!("source {}; complete -C {line:?}", script.display());
+        let offered = lines_of("fish", &["--no-config"], folder.path(), &script);
+        assert_eq!(offered, wanted, "{line}");
+    }
+}

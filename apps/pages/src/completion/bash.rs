@@ -1,6 +1,6 @@
 //! Completions for bash.
 
-use super::{Operands, Tool, VDEV_WORDS, Verb};
+use super::{DATASET_VERBS, Operands, POOL_VERBS, Tool, VDEV_WORDS, Verb, known};
 use clap::Command;
 
 /// The functions for a program. `TOOL` stands for its name, `CALL` for what runs it.
@@ -154,14 +154,6 @@ _millpond_millpond() {
 complete -o nosort -o bashdefault -o default -F _millpond_millpond millpond
 "#;
 
-/// Commands of `millpond` whose operand is a pool. `inspect` has sub-commands first.
-const POOL_VERBS: [&str; 3] = ["verify", "check", "history"];
-/// Commands of `millpond` whose operands are addresses in datasets, or begin with one.
-const DATASET_VERBS: [&str; 14] = [
-    "ls", "tree", "find", "stat", "cat", "cp", "mkdir", "rm", "mv", "ln", "touch", "chmod",
-    "chown", "mount",
-];
-
 /// The script of a program.
 pub fn script(tool: &Tool) -> String {
     let name = tool.name;
@@ -173,18 +165,13 @@ pub fn script(tool: &Tool) -> String {
 
 /// What the script of `millpond` has beside clap's.
 pub fn millpond(command: &Command, tools: &[Tool]) -> String {
-    let is_there = |verb: &&&str| command.find_subcommand(verb).is_some();
-    let pattern = |verbs: &[&str]| {
-        let verbs: Vec<&str> = verbs.iter().filter(is_there).copied().collect();
-        verbs.join(" | ")
-    };
     let mut text = String::new();
     for tool in tools {
         text += &functions(tool, &format!("_millpond_ask {}", tool.name));
     }
     text + &MILLPOND
-        .replace("DATASET_VERBS", &pattern(&DATASET_VERBS))
-        .replace("POOL_VERBS", &pattern(&POOL_VERBS))
+        .replace("DATASET_VERBS", &known(command, &DATASET_VERBS).join(" | "))
+        .replace("POOL_VERBS", &known(command, &POOL_VERBS).join(" | "))
 }
 
 /// The functions for a program that `call` runs.

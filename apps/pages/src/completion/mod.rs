@@ -1,6 +1,6 @@
 //! Completions for bash, zsh and fish.
 //!
-//! Those of `millpond` are clap's. Those of `zpool` and `zfs` are written from the tables of their commands, and ask the
+//! Those of `millpond` are clap's, with the names of pools and datasets added. Those of `zpool` and `zfs` are written from the tables of their commands, and ask the
 //! program for pools, datasets and snapshots.
 
 mod bash;
@@ -36,6 +36,22 @@ pub enum Operands {
     Heads,
     /// Snapshots.
     Snapshots,
+}
+
+/// Commands of `millpond` whose operand is a pool. `inspect` has sub-commands first.
+const POOL_VERBS: [&str; 3] = ["verify", "check", "history"];
+/// Commands of `millpond` whose operands are addresses in datasets, or begin with one.
+const DATASET_VERBS: [&str; 14] = [
+    "ls", "tree", "find", "stat", "cat", "cp", "mkdir", "rm", "mv", "ln", "touch", "chmod",
+    "chown", "mount",
+];
+
+/// The commands that `millpond` has of these.
+fn known<'a>(command: &clap::Command, verbs: &[&'a str]) -> Vec<&'a str> {
+    let verbs = verbs.iter().copied();
+    verbs
+        .filter(|verb| command.find_subcommand(verb).is_some())
+        .collect()
 }
 
 /// Words for groups of devices.
@@ -75,10 +91,15 @@ pub fn write(folder: &Path) -> io::Result<()> {
     ] {
         let mut text = vec![];
         generate(shell, &mut command, "millpond", &mut text);
-        if shell == Shell::Bash {
-            text.extend(bash::millpond(&command, &tools).into_bytes());
-        }
-        put(&folder.join(below), name, &text)?;
+        let own = String::from_utf8(text).map_err(io::Error::other)?;
+        let whole = match shell {
+            Shell::Bash => own + &bash::millpond(&command, &tools),
+            Shell::Zsh => zsh::millpond(&own, &command, &tools).ok_or_else(|| {
+                io::Error::other("the script for zsh has another form than expected")
+            })?,
+            _ => own + &fish::millpond(&command, &tools),
+        };
+        put(&folder.join(below), name, whole.as_bytes())?;
     }
     for tool in tools {
         let name = tool.name;

@@ -1,10 +1,10 @@
 //! Completions for zsh.
 
-use super::{Operands, Tool, VDEV_WORDS, Verb};
+use super::{DATASET_VERBS, Operands, POOL_VERBS, Tool, VDEV_WORDS, Verb, known};
+use clap::Command;
 
-const FRAME: &str = r#"#compdef TOOL
-# Completions of TOOL for zsh.
-
+/// The function for a program. `TOOL` stands for its name, `CALL` for what runs it.
+const FRAME: &str = r#"
 _millpond_TOOL() {
     local -a options candidates
     local operands= property=none word first=yes pool=
@@ -31,12 +31,10 @@ OPERANDS    (files)
         ;;
     esac
 }
-
-_millpond_TOOL "$@"
 "#;
 
 const POOLS: &str = r#"    (pools)
-        candidates=(${(f)"$(TOOL list -H -o name 2>/dev/null)"})
+        candidates=(${(f)"$(CALL list -H -o name 2>/dev/null)"})
         compadd -- $candidates
         _files
         ;;
@@ -46,10 +44,10 @@ const POOLS: &str = r#"    (pools)
         done
         if [[ -z $pool ]]; then
             [[ $operands == vdevs ]] && return
-            candidates=(${(f)"$(TOOL list -H -o name 2>/dev/null)"})
+            candidates=(${(f)"$(CALL list -H -o name 2>/dev/null)"})
             compadd -- $candidates
         elif [[ $operands == (devices|both) ]]; then
-            candidates=(${(f)"$(TOOL list -H -v $pool 2>/dev/null | sed -n 's/^\t\([^\t]*\)\t.*/\1/p')"})
+            candidates=(${(f)"$(CALL list -H -v $pool 2>/dev/null | sed -n 's/^\t\([^\t]*\)\t.*/\1/p')"})
             compadd -- $candidates
             [[ $operands == both ]] && _files
         else
@@ -58,17 +56,17 @@ const POOLS: &str = r#"    (pools)
         fi
         ;;
     (importable)
-        candidates=(${(f)"$(TOOL import 2>/dev/null | sed -n 's/^ *pool: //p')"})
+        candidates=(${(f)"$(CALL import 2>/dev/null | sed -n 's/^ *pool: //p')"})
         compadd -- $candidates
         ;;
 "#;
 
 const DATASETS: &str = r#"    (heads|snapshots)
         if [[ $PREFIX == *@* ]]; then
-            candidates=(${(f)"$(TOOL list -H -o name -t snapshot -d 1 ${PREFIX%%@*} 2>/dev/null)"})
+            candidates=(${(f)"$(CALL list -H -o name -t snapshot -d 1 ${PREFIX%%@*} 2>/dev/null)"})
             compadd -- $candidates
         else
-            candidates=(${(f)"$(TOOL list -H -o name -t filesystem,volume 2>/dev/null)"})
+            candidates=(${(f)"$(CALL list -H -o name -t filesystem,volume 2>/dev/null)"})
             if [[ $operands == snapshots ]]; then
                 compadd -S @ -- $candidates
             else
@@ -78,8 +76,89 @@ const DATASETS: &str = r#"    (heads|snapshots)
         ;;
 "#;
 
+/// How the function that clap writes begins.
+const OWN_BEGIN: &str = "\n_millpond() {";
+/// What clap writes behind all functions.
+const OWN_END: &str = "\nif [ \"$funcstack[1]\" = \"_millpond\" ]; then";
+
+/// For `millpond`: its own commands are clap's. Their operands are pools or datasets, and what follows `zpool` or `zfs` is
+/// completed as by these programs.
+const MILLPOND: &str = r#"
+# Asks in the places that the line names.
+_millpond_ask() {
+    millpond $_millpond_places "$@"
+}
+
+_millpond() {
+    local -a _millpond_places candidates
+    local at=2 tool
+    while [[ $words[at] == -d* ]] && ((at < CURRENT)); do
+        if [[ $words[at] == -d ]]; then
+            _millpond_places+=(-d "$words[at+1]")
+            ((at += 2))
+        else
+            _millpond_places+=("$words[at]")
+            ((at += 1))
+        fi
+    done
+    if ((at < CURRENT)); then
+        case $words[at] in
+        (zpool|zfs)
+            tool=$words[at]
+            words=($tool "${(@)words[at+1,-1]}")
+            ((CURRENT -= at - 1))
+            _millpond_$tool
+            return
+            ;;
+        (DATASET_VERBS)
+            if [[ $PREFIX != -* && $PREFIX != *:* && $PREFIX != /* && $PREFIX != .* ]]; then
+                if [[ $PREFIX == *@* ]]; then
+                    candidates=(${(f)"$(_millpond_ask zfs list -H -o name -t snapshot -d 1 ${PREFIX%%@*} 2>/dev/null)"})
+                else
+                    candidates=(${(f)"$(_millpond_ask zfs list -H -o name -t filesystem,volume 2>/dev/null)"})
+                fi
+                compadd -- $candidates
+                return
+            fi
+            ;;
+        (POOL_VERBS)
+            if [[ $PREFIX != -* ]]; then
+                candidates=(${(f)"$(_millpond_ask zpool list -H -o name 2>/dev/null)"})
+                compadd -- $candidates
+                return
+            fi
+            ;;
+        esac
+    fi
+    _millpond_own "$@"
+}
+"#;
+
 /// The script of a program.
 pub fn script(tool: &Tool) -> String {
+    let name = tool.name;
+    format!(
+        "#compdef {name}\n# Completions of {name} for zsh.\n{}\n_millpond_{name} \"$@\"\n",
+        function(tool, name)
+    )
+}
+
+/// The script of `millpond`: clap's, and what completes names. `None` if clap's has another form than expected.
+pub fn millpond(own: &str, command: &Command, tools: &[Tool]) -> Option<String> {
+    let (head, tail) = own.split_once(OWN_BEGIN)?;
+    let (body, end) = tail.split_once(OWN_END)?;
+    let mut text = format!("{head}\n_millpond_own() {{{body}");
+    for tool in tools {
+        text += &function(tool, &format!("_millpond_ask {}", tool.name));
+    }
+    text += &MILLPOND
+        .replace("DATASET_VERBS", &known(command, &DATASET_VERBS).join("|"))
+        .replace("POOL_VERBS", &known(command, &POOL_VERBS).join("|"));
+    Some(text + OWN_END + end)
+}
+
+/// The function for a program that `call` runs.
+fn function(tool: &Tool, call: &str) -> String {
     let names: Vec<&str> = tool
         .verbs
         .iter()
@@ -97,6 +176,7 @@ pub fn script(tool: &Tool) -> String {
         .replace("PROPERTIES", &tool.properties.join(" "))
         .replace("VDEV_WORDS", VDEV_WORDS)
         .replace("TOOL", tool.name)
+        .replace("CALL", call)
 }
 
 fn case(verb: &Verb) -> String {
