@@ -30,7 +30,9 @@ advisories: ## known vulnerabilities of dependencies (needs `cargo install --loc
 
 PREFIX ?= /usr/local
 BIN := $(DESTDIR)$(PREFIX)/bin
+SBIN := $(DESTDIR)$(PREFIX)/sbin
 UNITS := $(DESTDIR)$(PREFIX)/lib/systemd/system
+PRESETS := $(DESTDIR)$(PREFIX)/lib/systemd/system-preset
 SHARE := $(DESTDIR)$(PREFIX)/share
 DOC := $(SHARE)/doc/millpond
 PAGES := target/pages
@@ -40,17 +42,23 @@ COMPLETIONS := $(SHARE)/bash-completion/completions $(SHARE)/zsh/vendor-completi
 pages: setup ## manual pages and shell completions in target/pages
 	@$(CARGO) run --quiet --release --locked --package millpond-pages -- $(PAGES)
 
-install: build pages ## install programs, systemd unit, manual pages, completions and docs below PREFIX (/usr/local); NAMES=1: the names zpool and zfs too
-	install -d $(BIN) $(UNITS) $(DOC) $(SHARE)/man/man1 $(SHARE)/man/man8 $(COMPLETIONS)
+install: build pages ## install programs, systemd unit, manual pages, completions and docs below PREFIX (/usr/local); NAMES=1: the names zpool, zfs and mount.zfs too
+	install -d $(BIN) $(UNITS) $(PRESETS) $(DOC) $(SHARE)/man/man1 $(SHARE)/man/man8 $(COMPLETIONS)
 	install -m 755 $(RELEASE)/millpond $(RELEASE)/millpondd $(BIN)
+	@if command -v strip >/dev/null; then strip $(BIN)/millpond $(BIN)/millpondd; fi
 	sed 's|@PREFIX@|$(PREFIX)|g' packaging/systemd/millpondd.service > $(UNITS)/millpondd.service
+	install -m 644 packaging/systemd/50-millpond.preset $(PRESETS)
 	install -m 644 docs/*.md COMPATIBILITY.md CHANGELOG.md $(DOC)
 	install -m 644 $(PAGES)/man1/* $(SHARE)/man/man1
 	install -m 644 $(PAGES)/man8/* $(SHARE)/man/man8
 	install -m 644 $(PAGES)/bash/millpond $(word 1,$(COMPLETIONS))
 	install -m 644 $(PAGES)/zsh/_millpond $(word 2,$(COMPLETIONS))
 	install -m 644 $(PAGES)/fish/millpond.fish $(word 3,$(COMPLETIONS))
-	@if [ -n "$(NAMES)" ]; then for name in zpool zfs; do \
+	@if [ -n "$(NAMES)" ]; then install -d $(SBIN); \
+		if [ -e $(SBIN)/mount.zfs ] && [ "$$(readlink $(SBIN)/mount.zfs)" != ../bin/millpond ]; then \
+			echo "$(SBIN)/mount.zfs is another program's: remove it first, or install below another PREFIX"; exit 1; fi; \
+		ln -sf ../bin/millpond $(SBIN)/mount.zfs || exit 1; \
+		for name in zpool zfs; do \
 		if [ -e $(BIN)/$$name ] && [ "$$(readlink $(BIN)/$$name)" != millpond ]; then \
 			echo "$(BIN)/$$name is another program's: remove it first, or install below another PREFIX"; exit 1; fi; \
 		ln -sf millpond $(BIN)/$$name || exit 1; \
@@ -60,7 +68,8 @@ install: build pages ## install programs, systemd unit, manual pages, completion
 	@echo "installed; pools at boot: systemctl enable --now millpondd"
 
 uninstall: ## remove what install put below PREFIX; pools and /var/lib/millpond stay
-	rm -f $(BIN)/millpond $(BIN)/millpondd $(UNITS)/millpondd.service
+	rm -f $(BIN)/millpond $(BIN)/millpondd $(UNITS)/millpondd.service $(PRESETS)/50-millpond.preset
+	@if [ "$$(readlink $(SBIN)/mount.zfs)" = ../bin/millpond ]; then rm -f $(SBIN)/mount.zfs; fi
 	@for name in zpool zfs; do if [ "$$(readlink $(BIN)/$$name)" = millpond ]; then rm -f $(BIN)/$$name \
 		$(word 1,$(COMPLETIONS))/$$name $(word 2,$(COMPLETIONS))/_$$name $(word 3,$(COMPLETIONS))/$$name.fish; fi; done
 	rm -f $(patsubst docs/%,$(DOC)/%,$(wildcard docs/*.md)) $(DOC)/COMPATIBILITY.md $(DOC)/CHANGELOG.md
