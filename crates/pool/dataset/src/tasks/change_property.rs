@@ -5,7 +5,7 @@
 use crate::heads::features;
 use crate::heads::space::{Use, signed};
 use crate::mos::{MosView, required};
-use crate::properties::{DatasetKind, DatasetProperty, NEEDS_UPGRADE, table};
+use crate::properties::{DatasetKind, DatasetProperty, NEEDS_UPGRADE, is_share_value, table};
 use crate::tasks::checks::check_copies;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Head;
@@ -198,7 +198,10 @@ impl MosView<'_> {
                     false => Err("component of 'mountpoint' is too long".into()),
                 }
             }
-            ("sharenfs" | "sharesmb", PropertyValue::Text(options)) if options.is_empty() => {
+            ("sharenfs", PropertyValue::Text(options)) if !is_share_value(options) => {
+                Err("cannot be set to invalid options".into())
+            }
+            ("sharesmb", PropertyValue::Text(options)) if options.is_empty() => {
                 Err("cannot be set to invalid options".into())
             }
             ("mlslabel", _) => Err("mlslabels are unsupported".into()),
