@@ -30,9 +30,16 @@ impl Host {
     fn run(&self, line: &str) -> (String, i32) {
         let folder = format!("{}/", self.images.display());
         let line = line.replace('@', &folder);
-        let mut words = line.split(' ');
+        let mut words = line.split(' ').peekable();
+        let mut set = vec![];
+        if words.next_if_eq(&"env").is_some() {
+            while let Some(pair) = words.next_if(|word| word.contains('=')) {
+                set.extend(pair.split_once('='));
+            }
+        }
         let mut command = Command::new(self.folder.path().join(words.next().unwrap()));
         command
+            .envs(set)
             .args(words)
             .env("MILLPOND_DIR", self.folder.path().join("state"))
             .env("ZPOOL_IMPORT_PATH", &self.images)
@@ -106,7 +113,15 @@ fn another_host_takes_the_pool_only_after_watching_it() {
     let refused = unset.failed("zpool import -f tank");
     let words = "Cannot import 'tank': pool has the multihost property on and the\nsystem's hostid is not set.";
     assert!(refused.starts_with(words), "{refused}");
-    two.done("zpool import -f tank");
+    let watched = two.done("env MILLPOND_PROGRESS=json zpool import -f tank");
+    let progress = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let lines = watched.lines().filter(|line| line.starts_with('{'));
+    let steps: Vec<_> = lines.map(progress).collect();
+    let shown = steps.iter().map(|step| &step["progress"]);
+    let words = "Checking for activity of another system";
+    let watching: Vec<_> = shown.filter(|step| step["action"] == words).collect();
+    let has_time = |step: &&serde_json::Value| step["seconds_left"].is_u64();
+    assert!(watching.iter().any(has_time), "{watched}");
     two.done("zpool set comment=two tank");
     // What was exported is free at once.
     two.done("zpool export tank");

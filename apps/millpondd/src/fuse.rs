@@ -226,6 +226,10 @@ impl Mounted for FuseMount {
         // An error means that it is not mounted any more.
         let _ = self.mount.invalidate_root();
     }
+    fn invalidate_usage(&self) {
+        // As above.
+        let _ = self.mount.invalidate_usage();
+    }
     fn take_troubles(&self) -> Vec<FileTrouble> {
         let troubles = self.mount.take_troubles().into_iter();
         troubles

@@ -101,6 +101,27 @@ fn a_dry_run_refuses_devices_that_are_too_small() {
 }
 
 #[test]
+fn output_and_errors_come_in_order_if_both_go_to_one_place() {
+    let stage = Stage::new(&["a"], 128);
+    stage.done("zpool create -O mountpoint=none tank @a");
+    stage.done_as_it_is("zfs snapshot tank@s");
+    stage.done_as_it_is("zfs hold keep tank@s");
+    let both = stage.image("both");
+    let file = std::fs::File::create(&both).unwrap();
+    let errors = file.try_clone().unwrap();
+    let mut command = stage.command("zfs destroy -v tank@s", false);
+    let status = command.stdout(file).stderr(errors).status().unwrap();
+    assert!(!status.success());
+    let said = std::fs::read_to_string(&both).unwrap();
+    let at = |words: &str| {
+        said.find(words)
+            .unwrap_or_else(|| panic!("{words}: {said}"))
+    };
+    assert!(at("will destroy tank@s") < at("cannot destroy"), "{said}");
+    stage.done("zpool destroy tank");
+}
+
+#[test]
 fn places_in_messages_are_named_once() {
     let stage = Stage::new(&["a", "b"], 128);
     stage.done("zpool create -O mountpoint=none tank @a");

@@ -96,3 +96,40 @@ fn a_rollback_that_cannot_be_made_destroys_nothing() {
     );
     stage.done("zpool export tank");
 }
+
+#[test]
+fn a_recursive_destroy_that_cannot_be_made_destroys_nothing() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create -p tank/a/b");
+    stage.done("zfs snapshot -r tank/a@1 && zfs clone tank/a@1 tank/c");
+    stage.done("echo text > HERE/tank/a/b/file && echo text > HERE/tank/c/file");
+    let all = "zfs list -H -o name,mounted -r -t all tank";
+    let before = stage.done(all);
+    for (open, line) in [
+        ("tank/a/b/file", "zfs destroy -r tank/a/b"),
+        ("tank/a/b/file", "zfs destroy -R tank/a"),
+        ("tank/c/file", "zfs destroy -R tank/a"),
+        ("tank/c/file", "zfs destroy -R tank/a@1"),
+    ] {
+        let refused = stage.refused(&format!("exec 7< HERE/{open}; {line}"));
+        assert!(refused.contains("busy"), "{refused}");
+        assert_eq!(stage.done(all), before, "{line}");
+    }
+    stage.done("zfs destroy -R tank/a");
+    assert_eq!(stage.done("zfs list -H -o name -r -t all tank"), "tank\n");
+    stage.done("zpool export tank");
+}
+
+#[test]
+fn space_usage_is_exact_after_zpool_sync() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk");
+    // The kernel keeps attributes for a second.
+    let shown = stage.done(
+        "head -c 5M /dev/urandom > HERE/tank/file && mkdir HERE/tank/dir && cd HERE/tank && \
+         stat -c %b file > ../before && zpool sync && stat -c %b file && sleep 1.2 && stat -c %b file",
+    );
+    let blocks: Vec<u64> = shown.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(blocks[0] > 10_000 && blocks[1] == blocks[0], "{shown}");
+    stage.done("zpool export tank");
+}

@@ -299,6 +299,9 @@ impl<'a> Follow<'a> {
 
     /// Mounts again after a change, and removes the directories of mount points that are gone.
     fn after(&mut self, change: &PoolChange, changed: &mut Changed) {
+        if matches!(change, PoolChange::Sync { .. }) {
+            self.mounts.invalidate_usage(self.pool);
+        }
         let effect = effect(change, self.pool);
         if let Effect::Renamed(from, to) = effect {
             for one in &mut self.taken {

@@ -60,6 +60,8 @@ pub trait Mounted: Send + Sync {
     fn is_alive(&self) -> bool;
     /// Makes the system ask again for the attributes of the root directory.
     fn invalidate_root(&self) {}
+    /// Makes the system ask again for attributes of files whose space usage has become known.
+    fn invalidate_usage(&self) {}
     /// The files that programs failed to read or write since the last call, each once, with the reason.
     fn take_troubles(&self) -> Vec<FileTrouble> {
         vec![]

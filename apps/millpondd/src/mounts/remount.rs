@@ -1,7 +1,7 @@
 //! Changes the options of mounts: in place where possible, otherwise by mounting again.
 
 use super::settings::Settings;
-use super::{Mounts, RemovedMount, is_of, is_within};
+use super::{Mounted, Mounts, RemovedMount, is_of, is_within};
 use millpond_control::{DatasetQuery, MountInfo, MountProblem, Note};
 use millpond_engine::Pool;
 use millpond_env::sync::Arc;
@@ -138,16 +138,24 @@ impl Mounts {
 
     /// Makes the kernel ask again for the attributes of the root directories of a file system and those below it.
     pub(super) fn invalidate_roots(&self, root: &str) {
-        let handles: Vec<_> = {
-            let table = self.table.lock();
-            let within = table
-                .iter()
-                .filter(|entry| is_within(&entry.info.dataset, root));
-            within.map(|entry| Arc::clone(&entry.handle)).collect()
-        };
-        for handle in handles {
+        for handle in self.handles_within(root) {
             handle.invalidate_root();
         }
+    }
+
+    /// Makes the kernel ask again for the attributes of files in a pool whose space usage has become known.
+    pub(super) fn invalidate_usage(&self, pool: &str) {
+        for handle in self.handles_within(pool) {
+            handle.invalidate_usage();
+        }
+    }
+
+    fn handles_within(&self, root: &str) -> Vec<Arc<dyn Mounted>> {
+        let table = self.table.lock();
+        let within = table
+            .iter()
+            .filter(|entry| is_within(&entry.info.dataset, root));
+        within.map(|entry| Arc::clone(&entry.handle)).collect()
     }
 
     /// Gives the mounts of all file systems whose properties now ask for it other options. Returns those that failed because

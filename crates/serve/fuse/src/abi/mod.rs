@@ -8,7 +8,8 @@ pub mod slot;
 
 pub use reply::{
     Attributes, DirectoryWriter, EntryValidity, Reply, StatxTime, encode_device, notify_epoch,
-    notify_invalidate_entry, notify_invalidate_inode, notify_invalidate_pages,
+    notify_invalidate_attributes, notify_invalidate_entry, notify_invalidate_inode,
+    notify_invalidate_pages,
 };
 pub use request::{
     InitRequest, NewFile, Operation, ProtocolError, Request, SetAttr, decode_device,

@@ -273,6 +273,12 @@ impl DirectoryWriter {
 pub fn notify_invalidate_inode(node: u64) -> Vec<u8> {
     invalidate_inode(node, 0, 0)
 }
+/// A notice that the kernel's cached attributes of a file are invalid. Its content stays.
+#[must_use]
+pub fn notify_invalidate_attributes(node: u64) -> Vec<u8> {
+    // A negative offset.
+    invalidate_inode(node, u64::MAX, 0)
+}
 /// A notice that the kernel's cached attributes of a file are invalid, and its pages with these bytes. The kernel writes
 /// those that were changed before it drops them. For an empty range, all pages are meant.
 #[must_use]
@@ -400,6 +406,7 @@ mod tests {
     fn notifications_have_their_length() {
         for notice in [
             notify_invalidate_inode(5),
+            notify_invalidate_attributes(5),
             notify_invalidate_entry(1, b"name"),
             notify_epoch(),
         ] {

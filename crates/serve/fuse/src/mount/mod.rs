@@ -9,7 +9,9 @@ mod table;
 mod users;
 mod write_back;
 
-use crate::abi::{notify_epoch, notify_invalidate_entry, notify_invalidate_inode};
+use crate::abi::{
+    notify_epoch, notify_invalidate_attributes, notify_invalidate_entry, notify_invalidate_inode,
+};
 use crate::error::FuseError;
 use crate::server::{Connection, FuseServer};
 use crate::session::{Session, Trouble};
@@ -297,7 +299,19 @@ impl Mount {
         tolerate_absence(self.connection.channel.send(&notify_invalidate_inode(node)))
     }
 
-    /// The same for the root directory. Its number of links depends on the property `snapdir`.
+    /// Makes the kernel ask again for the attributes of files whose space usage was not known when it asked last.
+    ///
+    /// # Errors
+    /// If the connection is over.
+    pub fn invalidate_usage(&self) -> Result<(), FuseError> {
+        let channel = &self.connection.channel;
+        for node in self.connection.session.take_unsettled_nodes() {
+            tolerate_absence(channel.send(&notify_invalidate_attributes(node)))?;
+        }
+        Ok(())
+    }
+
+    /// The same as [`Mount::invalidate`] for the root directory. Its number of links depends on the property `snapdir`.
     ///
     /// # Errors
     /// If the connection is over.

@@ -167,6 +167,9 @@ impl Handler<'_> {
         node: &VfsNode,
     ) -> Result<(EntryValidity, Attributes), FileError> {
         let validity = self.validity(node);
+        if validity.attributes_s == SHORT_S {
+            self.session.inodes.note_unsettled(node.number());
+        }
         let stat = self.vfs.stat(node)?;
         Ok((validity, attributes::shown(node.number().0, &stat)))
     }

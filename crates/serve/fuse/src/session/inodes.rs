@@ -33,6 +33,8 @@ struct Known {
     lookups: u64,
     generation: u64,
     is_directory: bool,
+    /// Whether the kernel was told attributes whose space usage changes with the next txg.
+    is_unsettled: bool,
     node: Option<VfsNode>,
     /// Whether the file has capabilities that a write must remove; `None` if not looked up yet.
     has_capabilities: Option<bool>,
@@ -108,12 +110,13 @@ impl Inodes {
 
     /// Counts one more lookup by the kernel.
     pub fn add(&self, node: &VfsNode) {
-        let number = node.number();
+        let (number, is_unsettled) = (node.number(), !node.is_settled());
         let mut shard = self.shard(number).lock();
         let known = shard.known.entry(number).or_insert(Known {
             lookups: 0,
             generation: node.generation(),
             is_directory: is_directory(node),
+            is_unsettled: false,
             node: None,
             has_capabilities: None,
         });
@@ -121,6 +124,7 @@ impl Inodes {
         let is_other = known.generation != node.generation();
         known.generation = node.generation();
         known.is_directory = is_directory(node);
+        known.is_unsettled |= is_unsettled;
         let displaced = match known.node.is_none() || is_other {
             true => shard.hold(number, node.clone()),
             false => Displaced::default(),
@@ -207,6 +211,7 @@ impl Inodes {
             lookups: 1,
             generation: node.generation(),
             is_directory: is_directory(node),
+            is_unsettled: false,
             node: None,
             has_capabilities: None,
         });
@@ -234,6 +239,25 @@ impl Inodes {
         shards
             .flat_map(|shard| shard.lock().known.keys().copied().collect::<Vec<_>>())
             .collect()
+    }
+    /// Notes that the kernel is told attributes of a file whose space usage changes with the next txg.
+    pub fn note_unsettled(&self, number: InodeNumber) {
+        if let Some(known) = self.shard(number).lock().known.get_mut(&number) {
+            known.is_unsettled = true;
+        }
+    }
+    /// The files that were noted as unsettled, each once.
+    pub fn take_unsettled(&self) -> Vec<InodeNumber> {
+        let mut taken = vec![];
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let unsettled = shard.known.iter_mut().filter(|(_, k)| k.is_unsettled);
+            taken.extend(unsettled.map(|(number, known)| {
+                known.is_unsettled = false;
+                *number
+            }));
+        }
+        taken
     }
     /// The number of files that the kernel knows.
     pub fn len(&self) -> usize {

@@ -274,6 +274,12 @@ impl Session {
         let numbers = self.inodes.numbers().into_iter();
         numbers.map(|number| self.node_number(number)).collect()
     }
+    /// The kernel's node numbers of the files whose space usage was not known when it asked last, each once.
+    #[must_use]
+    pub fn take_unsettled_nodes(&self) -> Vec<u64> {
+        let numbers = self.inodes.take_unsettled().into_iter();
+        numbers.map(|number| self.node_number(number)).collect()
+    }
     /// Syncs and releases all files after the connection has ended.
     pub fn close(&self) {
         self.gate.end();
