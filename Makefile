@@ -9,7 +9,7 @@ CARGO ?= cargo
 RELEASE := target/release
 
 .DEFAULT_GOAL := help
-.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-features bench-send bench-count bench-plots flame pages install uninstall deb test-deb static test-static fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
+.PHONY: help setup oracle kernel advisories build test test-kernel test-install test-mount test-daemon test-writing-all test-check test-scale demo bench bench-write bench-mount bench-many bench-scan bench-features bench-send bench-count bench-plots flame pages install uninstall deb test-deb test-unit static test-static fuzz fuzz-soak soak soak-threads test-threads test-policy zts mutants lint golden golden-pools clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
@@ -82,6 +82,9 @@ deb: build pages ## Debian packages in target/deb: millpond, and millpond-zfs wi
 
 test-deb: deb ## install the packages in a fresh Debian root, use a pool, restart, remove (root; fetches Debian with mmdebstrap)
 	@packaging/deb-try target/deb
+
+test-unit: deb ## run the unit under systemd in a booted container, power it off, boot it again (root, /dev/fuse; fetches Debian with mmdebstrap)
+	@packaging/unit-try target/deb
 
 static: setup ## programs that need no library, in target/static (needs musl-tools; fetches Rust's musl target)
 	@packaging/static target/static

@@ -132,7 +132,7 @@ fn require_pools(session: &Session, command: &str, parsed: &Parsed) -> Result<()
     };
     match names.iter().find(|name| !known.contains(name)) {
         Some(name) => {
-            let mut text = format!("cannot open '{name}': no such pool");
+            let mut text = crate::zpool::no_such_pool(name);
             if matches!(command, "online" | "offline") {
                 text.push_str(&format!("\nfailed to open pool \"{name}\""));
             }

@@ -10,7 +10,9 @@ use crate::session::{Ending, Failure, Session};
 use crate::text::date;
 use crate::text::terminal::one_line;
 use crate::zfs::tell_notes;
-use millpond_control::{ImportError, ImportRequest, ImportablePool, RewindRequest, SearchPaths};
+use millpond_control::{
+    ChangeError, ImportError, ImportRequest, ImportablePool, RewindRequest, SearchPaths,
+};
 use std::path::{Path, PathBuf};
 
 /// Lists the pools that can be imported, or imports pools.
@@ -364,6 +366,11 @@ fn refused(
             "{}\n\tIt can be read: zpool import -o readonly=on {word}",
             reason(error)
         ),
+        ImportError::Change(error @ ChangeError::Compatibility(_)) => {
+            let reason = change_text::reason(Verb::Other, error);
+            let text = format!("cannot import pool '{word}': {reason}");
+            return Err(Failure::Refused(text));
+        }
         other => reason(other),
     };
     Err(Failure::Refused(format!("{action}: {reason}")))

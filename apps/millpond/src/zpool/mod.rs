@@ -70,7 +70,33 @@ pub fn listing() -> String {
     FAMILY.list()
 }
 
-/// The message for a missing pool.
-fn no_such_pool(name: &str) -> String {
-    format!("cannot open '{name}': no such pool")
+/// The message for a missing pool, or for a name that no pool can have.
+pub(crate) fn no_such_pool(name: &str) -> String {
+    let reason = match create::check_name(name) {
+        // Pools that are older than the rule can have such a name.
+        Err(reason) if reason != "name is reserved" => reason,
+        _ => "no such pool".into(),
+    };
+    format!("cannot open '{name}': {reason}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::no_such_pool;
+
+    #[test]
+    fn names_that_no_pool_can_have_are_told_from_missing_pools() {
+        for (name, reason) in [
+            ("tank", "no such pool"),
+            // An older pool may have such a name.
+            ("mirror1", "no such pool"),
+            ("1tank", "name must begin with a letter"),
+            ("tank/a", "invalid character '/' in pool name"),
+        ] {
+            assert_eq!(
+                no_such_pool(name),
+                format!("cannot open '{name}': {reason}")
+            );
+        }
+    }
 }

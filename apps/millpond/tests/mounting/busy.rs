@@ -121,6 +121,21 @@ fn a_recursive_destroy_that_cannot_be_made_destroys_nothing() {
 }
 
 #[test]
+fn a_refused_unmount_leaves_what_is_below_mounted() {
+    let Some(stage) = Stage::new() else { return };
+    stage.done("zpool create -m HERE/tank tank HERE/disk && zfs create -p tank/a/b");
+    stage.done("zfs create tank/c && echo text > HERE/tank/a/b/file");
+    let before = stage.mounts();
+    for busy in ["tank", "tank/a"] {
+        let refused = stage.refused(&format!("cd HERE/{busy}; zfs unmount tank"));
+        assert!(refused.contains("busy"), "{refused}");
+        assert_eq!(stage.mounts(), before, "{busy}");
+    }
+    assert_eq!(stage.done("cat HERE/tank/a/b/file"), "text\n");
+    stage.done("zfs unmount tank && zpool export tank");
+}
+
+#[test]
 fn space_usage_is_exact_after_zpool_sync() {
     let Some(stage) = Stage::new() else { return };
     stage.done("zpool create -m HERE/tank tank HERE/disk");

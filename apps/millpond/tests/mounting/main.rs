@@ -4,6 +4,7 @@
 
 mod busy;
 mod created;
+mod durable;
 mod places;
 mod replaced;
 #[path = "../support/shell.rs"]

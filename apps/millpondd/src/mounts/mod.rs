@@ -9,6 +9,7 @@ mod receiving;
 mod remount;
 mod settings;
 mod suspended;
+mod unmount;
 
 pub use follow::Follow;
 pub use mounter::{
@@ -540,54 +541,5 @@ impl Mounts {
         }
         (self.note)(&self.record());
         outcome
-    }
-
-    /// Unmounts a file system and all below it.
-    ///
-    /// # Errors
-    /// [`MountProblem`] with the mount point, or with the dataset if that is not mounted.
-    pub fn unmount(
-        &self,
-        pools: &ImportedPools,
-        dataset: &str,
-        force: bool,
-    ) -> Result<(), (String, MountProblem)> {
-        let of = |problem| (dataset.to_owned(), problem);
-        let own = self.read(pools, dataset, 0).map_err(of)?;
-        let settings = own
-            .first()
-            .ok_or_else(|| of(MountProblem::NotAFileSystem))?;
-        if !self.is_mounted(dataset) {
-            return Err(of(match settings.mountpoint.as_str() {
-                "legacy" => MountProblem::Legacy,
-                _ => MountProblem::NotMounted,
-            }));
-        }
-        if force {
-            self.write_back(Some(dataset));
-        }
-        self.take_away(dataset, force, &mut vec![])
-    }
-
-    /// Unmounts everything. Returns those that failed.
-    pub fn unmount_all(&self, force: bool) -> Vec<Note> {
-        if force {
-            self.write_back(None);
-        }
-        let mut notes = vec![];
-        for mount in self.list().into_iter().rev() {
-            let MountInfo { dataset, .. } = &mount;
-            if !self.is_mounted(dataset) {
-                continue;
-            }
-            if let Err((mountpoint, why)) = self.take_away(dataset, force, &mut vec![]) {
-                notes.push(Note::StillMounted {
-                    dataset: dataset.clone(),
-                    mountpoint,
-                    why,
-                });
-            }
-        }
-        notes
     }
 }

@@ -437,10 +437,15 @@ pub trait Vfs: Send + Sync {
     fn sync(&self) -> Result<(), FileError> {
         self.file_system().commit_log()
     }
-    /// Returns when all earlier changes of the file, and those they depend on, are on stable storage.
+    /// Returns when all earlier changes of the file, and those they depend on, are on stable storage. For the root
+    /// directory, all changes of all files are: `syncfs` never reaches a FUSE server, so this takes its place.
     fn fsync(&self, node: &VfsNode) -> Result<(), FileError> {
+        let files = self.file_system();
         match node.file() {
-            Ok(file) if node.number.tag() == 0 => self.file_system().fsync(file),
+            Ok(file) if node.number.tag() == 0 => match file.id() == files.root_id() {
+                true => self.sync(),
+                false => files.fsync(file),
+            },
             _ => Ok(()),
         }
     }

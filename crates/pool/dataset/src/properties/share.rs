@@ -56,10 +56,6 @@ const WORDS: [&str; 13] = [
 
 /// Whether a value of `sharenfs` is `on`, `off` or a list of options as exports(5) has them.
 pub(crate) fn is_share_value(text: &str) -> bool {
-    // As FreeBSD has them: `-maproot=root -network 10.0.0.0/8`.
-    if text.starts_with('-') {
-        return true;
-    }
     text == "on" || text == "off" || text.split(',').all(is_option)
 }
 
@@ -88,11 +84,20 @@ mod tests {
             "rw=@10.0.0.0/8:host,ro=@192.168.0.0/16,no_root_squash",
             "sec=sys,rw,crossmnt,no_subtree_check",
             "async,insecure,nohide,fsid=0,anonuid=65534,no_wdelay",
-            "-maproot=root -network 10.0.0.0/8",
         ] {
             assert!(is_share_value(text), "{text}");
         }
-        for text in ["", "ON", "Off", "sss", "rw,", "rw=", "rw,sss", "async=1"] {
+        for text in [
+            "",
+            "-maproot=root",
+            "ON",
+            "Off",
+            "sss",
+            "rw,",
+            "rw=",
+            "rw,sss",
+            "async=1",
+        ] {
             assert!(!is_share_value(text), "{text}");
         }
     }

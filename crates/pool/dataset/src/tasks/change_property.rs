@@ -201,7 +201,7 @@ impl MosView<'_> {
             ("sharenfs", PropertyValue::Text(options)) if !is_share_value(options) => {
                 Err("cannot be set to invalid options".into())
             }
-            ("sharesmb", PropertyValue::Text(options)) if options.is_empty() => {
+            ("sharesmb", PropertyValue::Text(word)) if word != "on" && word != "off" => {
                 Err("cannot be set to invalid options".into())
             }
             ("mlslabel", _) => Err("mlslabels are unsupported".into()),

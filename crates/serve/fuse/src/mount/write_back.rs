@@ -1,6 +1,6 @@
 //! Writes what programs changed in mapped memory, before they are cut off.
 
-use super::{Mount, direct};
+use super::{Mount, direct, table};
 use crate::error::FuseError;
 use millpond_env::sync::bounded;
 use millpond_env::thread;
@@ -8,6 +8,9 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::path::Path;
 use std::time::Duration;
+
+/// How long a mount that was unmounted is given to end.
+const ENDING: Duration = Duration::from_secs(2);
 
 impl Mount {
     /// Makes the kernel write what programs have changed in mapped memory. What they change meanwhile may be missing.
@@ -30,7 +33,17 @@ impl Mount {
         });
         spawned.map_err(|_| failed(Errno::AGAIN))?;
         let outcome = outcome.recv_timeout(limit).unwrap_or(Err(Errno::TIMEDOUT));
-        outcome.map_err(failed)
+        match outcome {
+            // Another program unmounted it, systemd at shutdown for example. The kernel wrote the pages then.
+            Err(Errno::INVAL) if self.is_gone() => Ok(()),
+            outcome => outcome.map_err(failed),
+        }
+    }
+
+    /// Whether it is not mounted any more, in no mount namespace. The connection ends a moment after the unmount.
+    fn is_gone(&self) -> bool {
+        let is_listed = self.id.is_none_or(|id| table::find_mount(id).is_some());
+        !is_listed && self.connection.wait_for_end(ENDING)
     }
 }
 
