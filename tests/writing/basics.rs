@@ -4,7 +4,7 @@ use millpond_engine::{
     Caller, FileSystem, NewLayout, NewMode, Node, OpenOptions, Pool, PoolBuilder, Symlinks,
     WriteAt, WriteOptions,
 };
-use millpond_pool::ImportNotes;
+use millpond_pool::{ImportNote, ImportNotes};
 use millpond_sim::{PowerCut, World};
 use std::sync::{Arc, Mutex};
 
@@ -127,7 +127,12 @@ fn an_import_tells_its_steps_in_order() {
     let steps = Arc::new(Mutex::new(vec![]));
     let told = Arc::clone(&steps);
     let writing = WriteOptions {
-        notes: ImportNotes::new(move |step| told.lock().unwrap().push(step.to_owned())),
+        notes: ImportNotes::new(move |note| {
+            told.lock().unwrap().push(match note {
+                ImportNote::Step(step) => step.to_owned(),
+                ImportNote::Done { done, total } => format!("{done} of {total}"),
+            });
+        }),
         ..sim::by_caller()
     };
     let candidate = sim::candidate(&world);
@@ -144,4 +149,14 @@ fn an_import_tells_its_steps_in_order() {
         place("Replaying the intent log of tank/logged (1 of 1)"),
     ];
     assert!(places.is_sorted(), "{steps:?}");
+    // Then how many of its records are replayed.
+    let records = steps
+        .iter()
+        .filter(|step| step.contains(" of ") && !step.contains("log"));
+    let records: Vec<&String> = records.collect();
+    let total = records.len();
+    assert!(total >= 2, "{steps:?}");
+    for (number, told) in records.iter().enumerate() {
+        assert_eq!(**told, format!("{number} of {total}"), "{steps:?}");
+    }
 }
