@@ -82,7 +82,7 @@ pub fn replay<E: From<ObjectError>>(
             total,
             log: &log,
         })?;
-        number += 1;
+        number = number.saturating_add(1);
     }
     // The log continues after a block whose devices are missing: that is an error, not the end.
     if let Some(ChainEnd::Unreadable(error @ BlockError::Missing { .. })) = records.end() {
