@@ -384,8 +384,9 @@ fn busy_and_missing_pools_are_reported_as_by_openzfs() {
     hold("busy.json", 9);
 }
 
+/// `MILLPOND_SESSION` selects one, `MILLPOND_DIFFERENCES` says how many differences are printed. Most are numbers of files
+/// that this test cannot write, because nothing is mounted.
 #[test]
-#[ignore = "mostly about commands that are not implemented; run it to list the differences"]
 fn the_other_sessions_match_as_closely_as_before() {
     for (name, floor) in OTHERS {
         if std::env::var("MILLPOND_SESSION").is_ok_and(|only| only != name) {
@@ -395,20 +396,20 @@ fn the_other_sessions_match_as_closely_as_before() {
     }
 }
 
-/// The other recordings, with the previous number of equal commands.
+/// The other recordings, with the previous number of equal commands; one or two less where it depends on time.
 const OTHERS: [(&str, usize); 13] = [
     ("topologies.json", 124),
-    ("misc.json", 69),
-    ("stored.json", 3),
-    ("usage.json", 250),
-    ("devices.json", 65),
-    ("devices2.json", 21),
-    ("devices3.json", 7),
-    ("health.json", 13),
-    ("maint.json", 41),
-    ("progress.json", 27),
-    ("status2.json", 12),
-    ("sendrecv.json", 46),
+    ("misc.json", 93),
+    ("stored.json", 5),
+    ("usage.json", 251),
+    ("devices.json", 107),
+    ("devices2.json", 46),
+    ("devices3.json", 28),
+    ("health.json", 21),
+    ("maint.json", 60),
+    ("progress.json", 30),
+    ("status2.json", 20),
+    ("sendrecv.json", 60),
     ("props-get.json", 69),
 ];
 
