@@ -76,6 +76,8 @@ pub enum Tunable {
     CondenseMaxObsoleteBytes,
     /// Milliseconds between two entries of a new mapping.
     CondenseDelayMs,
+    /// How many bytes each byte of a transaction counts as until it is written. A receive may exceed a refquota by as much.
+    AsizeInflation,
     /// Whether pools may be frozen. OpenZFS allows it always.
     AllowFreeze,
 }
@@ -293,6 +295,12 @@ const ROWS: [Row; Tunable::ALL.len()] = [
         help: "milliseconds between two entries when a mapping is condensed; for tests",
     },
     Row {
+        name: "spa_asize_inflation",
+        default: 24,
+        max: 1 << 20,
+        help: "the multiple of 64 MiB by which a receive may exceed a refquota",
+    },
+    Row {
         name: "millpond_allow_freeze",
         default: 0,
         max: 1,
@@ -302,7 +310,7 @@ const ROWS: [Row; Tunable::ALL.len()] = [
 
 impl Tunable {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::ScanSuspendProgress,
         Self::ResilverDeferPercent,
         Self::InitializeValue,
@@ -337,6 +345,7 @@ impl Tunable {
         Self::CondenseMinMappingBytes,
         Self::CondenseMaxObsoleteBytes,
         Self::CondenseDelayMs,
+        Self::AsizeInflation,
         Self::AllowFreeze,
     ];
 

@@ -7,6 +7,7 @@ use crate::mos::contradiction;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::directories::Snapshot;
 use crate::{DatasetError, Refusal};
+use millpond_env::Tunable;
 use millpond_ondisk::{DslDatasetFlags, Guid, ObjectId, Txg};
 use millpond_pool::PoolError;
 use millpond_stream::RawKeys;
@@ -14,13 +15,14 @@ use millpond_stream::RawKeys;
 const WHAT: &str = "completing a received snapshot";
 /// How often a snapshot waits for a later txg than the one before it.
 const TRIES_MAX: u32 = 4;
-/// A sender may exceed its refquota by as much: one transaction changes at most 64 MiB, and each of its bytes counts 24
-/// times until it is written. What the sender could store, its copy can.
-const REF_QUOTA_EXCESS_BYTES: u64 = 24 * (64 << 20);
+/// One transaction changes at most this many bytes.
+const TRANSACTION_BYTES_MAX: u64 = 64 << 20;
 
-/// Whether a received dataset references more than a refquota permits; 0 for none.
-fn is_beyond(quota: u64, referenced_bytes: u64) -> bool {
-    quota > 0 && referenced_bytes > quota.saturating_add(REF_QUOTA_EXCESS_BYTES)
+/// Whether a received dataset references more than a refquota permits; 0 for none. Each byte of a transaction counts
+/// `inflation` times until it is written, so a sender may exceed its refquota by as much. What it could store, its copy can.
+fn is_beyond(quota: u64, referenced_bytes: u64, inflation: u64) -> bool {
+    let excess = TRANSACTION_BYTES_MAX.saturating_mul(inflation);
+    quota > 0 && referenced_bytes > quota.saturating_add(excess)
 }
 
 /// What the end of a receive does.
@@ -146,7 +148,13 @@ impl SyncTaskContext<'_> {
             return Err(refused(Refusal::Modified));
         }
         let quota = self.ref_quota(phys.directory)?;
-        if is_beyond(quota, self.dataset(received)?.referenced_bytes) {
+        // What is not committed is not counted yet.
+        if quota > 0 && self.datasets.dirty.is_dirty(received) {
+            return Ok(None);
+        }
+        let tunables = &self.ctx.pool().env().tunables;
+        let inflation = tunables.get(Tunable::AsizeInflation);
+        if is_beyond(quota, self.dataset(received)?.referenced_bytes, inflation) {
             return Err(refused(Refusal::OverQuota));
         }
         for snapshot in &newer {
@@ -261,8 +269,9 @@ mod tests {
     #[test]
     fn a_refquota_permits_what_one_transaction_may_exceed_it_by() {
         let quota = 50 << 20;
-        assert!(!is_beyond(quota, quota + (1536 << 20)));
-        assert!(is_beyond(quota, quota + (1536 << 20) + 1));
-        assert!(!is_beyond(0, u64::MAX) && !is_beyond(u64::MAX, u64::MAX));
+        assert!(!is_beyond(quota, quota + (1536 << 20), 24));
+        assert!(is_beyond(quota, quota + (1536 << 20) + 1, 24));
+        assert!(is_beyond(quota, quota + (128 << 20) + 1, 2));
+        assert!(!is_beyond(0, u64::MAX, 0) && !is_beyond(u64::MAX, u64::MAX, 0));
     }
 }
