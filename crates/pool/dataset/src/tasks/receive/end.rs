@@ -149,7 +149,8 @@ impl SyncTaskContext<'_> {
         }
         let quota = self.ref_quota(phys.directory)?;
         // What is not committed is not counted yet.
-        if quota > 0 && self.datasets.dirty.is_dirty(received) {
+        let committed = self.ctx.pool().uberblock().txg;
+        if quota > 0 && self.datasets.dirty.is_dirty_after(received, committed) {
             return Ok(None);
         }
         let tunables = &self.ctx.pool().env().tunables;
