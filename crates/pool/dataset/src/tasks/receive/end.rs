@@ -148,7 +148,7 @@ impl SyncTaskContext<'_> {
             return Err(refused(Refusal::Modified));
         }
         let quota = self.ref_quota(phys.directory)?;
-        // What is not committed is not counted yet.
+        // The count has committed blocks only.
         let committed = self.ctx.pool().uberblock().txg;
         if quota > 0 && self.datasets.dirty.is_dirty_after(received, committed) {
             return Ok(None);
