@@ -136,10 +136,7 @@ fn complete(text: &mut String, tool: &Tool, program: &str, first: &str, also: &s
                 .collect();
             line(format_args!("{seen} -a '{}'", words.join(" ")));
         }
-        if matches!(
-            verb.operands,
-            Operands::Files | Operands::Vdevs | Operands::PoolsAndBoth
-        ) {
+        if matches!(verb.operands, Operands::Files | Operands::PoolsAndBoth) {
             line(format_args!("{seen} -F"));
         }
         if let Operands::Vdevs | Operands::PoolsAndVdevs = verb.operands {
