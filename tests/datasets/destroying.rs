@@ -1,7 +1,7 @@
 //! Trees are destroyed with their snapshots and clones: all of it, or nothing.
 
 use crate::bench::Bench;
-use crate::why;
+use crate::{number, why};
 use millpond_dataset::{Dataset, DestroyOptions, Refusal};
 
 #[test]
@@ -100,6 +100,42 @@ fn what_a_rollback_destroys_is_kept_if_the_rollback_is_refused() {
     datasets.destroy_in_order(&newer, Some("tank/t@1")).unwrap();
     datasets.rollback("tank/t@1").unwrap();
     assert!(!newer.iter().any(|name| bench.exists(name)));
+    bench.settle();
+    bench.check();
+    bench.judge();
+}
+
+#[test]
+fn a_rollback_beyond_a_refquota_or_a_reservation_is_refused() {
+    let bench = Bench::new("rollback quota");
+    let datasets = bench.datasets();
+    datasets.create_filesystem("tank/t", &[]).unwrap();
+    bench.write("tank/t", 5, 40);
+    datasets.snapshot(&["tank/t@1"], &[]).unwrap();
+    bench.free("tank/t", 5);
+    datasets.snapshot(&["tank/t@2"], &[]).unwrap();
+    bench.settle();
+    let snapshot = Dataset::find(&bench.read_back(), "tank/t@1").unwrap();
+    let size = snapshot.phys().referenced_bytes;
+    let set = |name, value| datasets.set_properties("tank/t", &[number(name, value)]);
+    set("refquota", size - 1).unwrap();
+    // The newer snapshot is kept, because the rollback could not follow.
+    let done = datasets.destroy_in_order(&["tank/t@2"], Some("tank/t@1"));
+    assert_eq!(why(done), Refusal::NoSpace);
+    assert!(bench.exists("tank/t@2"));
+    datasets.destroy_in_order(&["tank/t@2"], None).unwrap();
+    assert_eq!(why(datasets.rollback("tank/t@1")), Refusal::NoSpace);
+    set("refquota", size).unwrap();
+    datasets.rollback("tank/t@1").unwrap();
+    // What only the head has would be reserved again.
+    set("refquota", 0).unwrap();
+    bench.write("tank/t", 7, 200);
+    bench.settle();
+    set("refreservation", 4 << 20).unwrap();
+    set("quota", 5 << 20).unwrap();
+    assert_eq!(why(datasets.rollback("tank/t@1")), Refusal::NoSpace);
+    set("quota", 0).unwrap();
+    datasets.rollback("tank/t@1").unwrap();
     bench.settle();
     bench.check();
     bench.judge();

@@ -165,6 +165,7 @@ impl SyncTaskContext<'_> {
                 return Err(Refusal::error(name, Refusal::NotTheLatest));
             }
         }
+        self.check_room_for_rollback(&target)?;
         self.check_closable(name, target.head.dataset)
     }
 }

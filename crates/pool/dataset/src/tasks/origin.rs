@@ -86,6 +86,22 @@ impl SyncTaskContext<'_> {
         if self.bookmarks(snapshot.head.dataset)?.iter().any(newer) {
             return Err(Refusal::error(&name, Refusal::NotTheLatest));
         }
+        self.check_room_for_rollback(snapshot)?;
+        // What only the head has is no longer counted against its reservation.
+        let reserved = self.ref_reservation(snapshot.head.directory)?;
+        let more = head.unique_bytes.min(reserved);
+        if more > 0 && more > self.available(snapshot.head.directory)? {
+            return Err(Refusal::error(&name, Refusal::NoSpace));
+        }
+        Ok(())
+    }
+
+    /// Refuses a snapshot that is larger than the refquota. As in OpenZFS, the reason is "out of space".
+    pub(crate) fn check_room_for_rollback(&self, snapshot: &Snapshot) -> Result<(), DatasetError> {
+        let quota = self.ref_quota(snapshot.head.directory)?;
+        if quota > 0 && self.dataset(snapshot.dataset)?.referenced_bytes > quota {
+            return Err(Refusal::error(&snapshot.full_name(), Refusal::NoSpace));
+        }
         Ok(())
     }
 
