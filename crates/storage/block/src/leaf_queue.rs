@@ -11,7 +11,8 @@
 //! is little, so that reads stay fast, and more before writers have to be throttled.
 //!
 //! The unit is an operation: a run of adjacent writes, or the reads that one thread submits together, at most
-//! 1 MiB each unless a single request is larger. Beside foreground requests a scrub reads 128 KiB at a time.
+//! 1 MiB each unless a single request is larger. Beside foreground requests a run of writes has 512 KiB at most, and a
+//! scrub reads 128 KiB at a time: a device works on a request for as long as it takes, whatever comes meanwhile.
 
 use crate::io_stats::IoClass;
 use crate::write_lease::WriteLease;
@@ -25,8 +26,10 @@ use std::ops::Range;
 
 /// The most bytes of background writes with a device, unless a single run is larger.
 const WRITE_BYTES_MAX: u64 = 16 << 20;
-/// The same beside foreground requests.
-const WRITE_BYTES_BESIDE_MAX: u64 = 4 << 20;
+/// The same beside foreground requests. What a device has taken delays `fsync` by as long as it needs for it.
+const WRITE_BYTES_BESIDE_MAX: u64 = 2 << 20;
+/// The most bytes of one run of writes beside foreground requests, unless a single request is larger.
+const RUN_BYTES_BESIDE_MAX: u64 = 512 << 10;
 /// Background writes beside foreground requests get the larger of their limits once this share of the dirty
 /// limit, in percent, is used.
 const DIRTY_PERCENT_HIGH: u32 = 60;
@@ -259,7 +262,11 @@ impl LeafQueue {
         let mut rest = requests;
         let mut start = 0;
         while !rest.is_empty() {
-            let (operations, count) = self.begin(class, runs_of(rest), at_once);
+            let most = match self.state.lock().is_beside(class) {
+                true => RUN_BYTES_BESIDE_MAX,
+                false => u64::MAX,
+            };
+            let (operations, count) = self.begin(class, runs_of(rest, most), at_once);
             let (now, later) = rest.split_at_mut(count);
             match self.check_lease() {
                 Ok(()) => device.write_many_watched(now, &Part { watch, start }),
@@ -289,17 +296,36 @@ fn count_within(reads: &[DeviceRead<'_>], most: usize) -> usize {
     ends.take_while(|end| *end <= most).count().max(1)
 }
 
-/// The runs of adjacent requests: the requests of each and their bytes.
-fn runs_of<'a>(requests: &'a [WriteRequest<'_>]) -> impl Iterator<Item = (usize, u64)> + 'a {
+/// The runs of adjacent requests of at most `most` bytes: the requests of each and their bytes.
+fn runs_of<'a>(
+    requests: &'a [WriteRequest<'_>],
+    most: u64,
+) -> impl Iterator<Item = (usize, u64)> + 'a {
     let mut rest = requests;
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
         }
-        let run = next_run(rest);
+        let run = shortened(rest, next_run(rest), most);
         rest = rest.get(run.0..).unwrap_or_default();
         Some(run)
     })
+}
+
+/// As much of a run as has at most `most` bytes, at least one request.
+fn shortened(requests: &[WriteRequest<'_>], run: (usize, u64), most: u64) -> (usize, u64) {
+    if run.1 <= most {
+        return run;
+    }
+    let mut short = (0, 0u64);
+    for request in requests.iter().take(run.0) {
+        let bytes = short.1.saturating_add(request.bytes.len() as u64);
+        if short.0 > 0 && bytes > most {
+            break;
+        }
+        short = (short.0 + 1, bytes);
+    }
+    short
 }
 
 /// A part of a batch from `start` on, as a batch with its own indices.

@@ -18,7 +18,7 @@
 
 use crate::io_stats::IoClock;
 use crate::leaf_counters::LeafCounters;
-use crate::leaf_requests::{LeafRequests, Request};
+use crate::leaf_requests::{Lane, LeafRequests, Request};
 use crate::leaf_status::{LeafCondition, LeafReason, LeafState};
 use crate::topology::Topology;
 use millpond_device::DeviceError;
@@ -153,7 +153,10 @@ impl LeafRequests {
             return Err(NoAnswer);
         }
         let pending = Pending::new(LeafId(0), None, clock, 0, work);
-        self.submit(Arc::clone(&pending.job) as Arc<dyn Request>);
+        self.submit(
+            Lane::Foreground,
+            Arc::clone(&pending.job) as Arc<dyn Request>,
+        );
         pending.wait_for(Some(nanoseconds(limit)), || true)
     }
 }
@@ -210,9 +213,9 @@ impl<R: Send + 'static> Pending<R> {
         }
     }
 
-    fn submit(&self) {
+    fn submit(&self, lane: Lane) {
         if let Some(counters) = &self.counters {
-            (counters.requests()).submit(Arc::clone(&self.job) as Arc<dyn Request>);
+            (counters.requests()).submit(lane, Arc::clone(&self.job) as Arc<dyn Request>);
         }
     }
 
@@ -313,10 +316,21 @@ impl Topology {
         self.has_deadline(leaf) && (!IS_UNHURRIED.get() || self.is_slow(leaf))
     }
 
-    /// Starts a request that moves `bytes` bytes, in a thread of the leaf. The request is abandoned at once
-    /// if the leaf is out of use.
+    /// Starts a request that moves `bytes` bytes, in a thread of the leaf, for a caller that waits. The request is
+    /// abandoned at once if the leaf is out of use.
     pub(crate) fn start<R: Send + 'static>(
         &self,
+        leaf: LeafId,
+        bytes: u64,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Pending<R> {
+        self.start_in(Lane::Foreground, leaf, bytes, work)
+    }
+
+    /// Like [`Topology::start`], in a thread of this lane.
+    pub(crate) fn start_in<R: Send + 'static>(
+        &self,
+        lane: Lane,
         leaf: LeafId,
         bytes: u64,
         work: impl FnOnce() -> R + Send + 'static,
@@ -324,7 +338,7 @@ impl Topology {
         let pending = self.prepare(leaf, bytes, work);
         let counters = pending.counters.as_ref();
         if counters.is_some_and(|counters| counters.status().is_usable()) {
-            pending.submit();
+            pending.submit(lane);
         } else {
             pending.job.abandon();
         }
@@ -429,7 +443,7 @@ impl Topology {
             return Err(NoAnswer);
         }
         let pending = self.prepare(leaf, 0, work);
-        pending.submit();
+        pending.submit(Lane::Foreground);
         pending.wait_for(Some(nanoseconds(deadline).min(limit_ns)), || true)
     }
 

@@ -5,6 +5,7 @@ use crate::copy_locks::{CopyLocks, VdevRange, vdev_range};
 use crate::io_stats::{IoClass, IoClock, IoStats};
 use crate::io_watch::WatchedReads;
 use crate::leaf_counters::{LeafCounters, LeafStats};
+use crate::leaf_requests::Lane;
 use crate::leaf_status::LeafMonitor;
 use crate::request_errors::{RequestError, RequestErrorKind};
 use crate::requests::{NoAnswer, Pending};
@@ -369,7 +370,7 @@ impl Topology {
         let (device, counters) = (Arc::clone(device), Arc::clone(counters));
         let clock = self.clock.clone();
         let bytes = reads.iter().map(|read| read.length_bytes).sum();
-        Some(self.start(leaf, bytes, move || {
+        Some(self.start_in(Lane::of(class), leaf, bytes, move || {
             let possible = reads
                 .iter()
                 .zip(&faults)

@@ -257,3 +257,17 @@ fn a_watched_batch_begins_and_ends_run_by_run() {
     let expected = [('b', 0, 2), ('e', 0, 2), ('b', 2, 3), ('e', 2, 3)];
     assert_eq!(recorder[..4], expected);
 }
+
+#[test]
+fn runs_are_short_beside_foreground_requests() {
+    let bytes = vec![1u8; 128 << 10];
+    let piece = bytes.len() as u64;
+    let requests: Vec<_> = (0..9u64)
+        .map(|at| WriteRequest::new(at * piece, &bytes))
+        .collect();
+    let counts = |most| -> Vec<usize> { runs_of(&requests, most).map(|run| run.0).collect() };
+    assert_eq!(counts(u64::MAX), [8, 1]);
+    assert_eq!(counts(RUN_BYTES_BESIDE_MAX), [4, 4, 1]);
+    // A request is not cut.
+    assert_eq!(counts(1), [1; 9]);
+}

@@ -6,6 +6,7 @@ use crate::copy_locks::WriteGuard;
 use crate::io_stats::IoClass;
 use crate::io_watch::QueuedWrites;
 use crate::leaf_queue::refuse;
+use crate::leaf_requests::Lane;
 use crate::request_errors::{RequestError, RequestErrorKind};
 use crate::requests::Pending;
 use crate::topology::Topology;
@@ -170,7 +171,7 @@ pub(super) fn issue(
         let parts = Arc::new(parts);
         let (batch, own) = (Arc::clone(&batch), Arc::clone(&parts));
         let leaves = Arc::clone(topology);
-        let failed = topology.start(leaf, bytes, move || {
+        let failed = topology.start_in(Lane::of(how.class), leaf, bytes, move || {
             write_leaf(&leaves, &batch, leaf, &own, queued, how)
         });
         PendingWrites {
