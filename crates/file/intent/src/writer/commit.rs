@@ -61,14 +61,14 @@ impl CommitGuard<'_> {
         loop {
             match queue.may_place(self.ticket) {
                 Some(true) => return Ok(()),
-                Some(false) => self.log.changed.wait(&mut queue),
+                Some(false) => self.log.placed.wait(&mut queue),
                 None => return Err(NotWritten::Failed),
             }
         }
     }
     fn placed(&self) {
         self.log.queue.lock().placed(self.ticket);
-        self.log.changed.notify_all();
+        self.log.placed.notify_all();
     }
     /// Returns whether what was written is part of the chain.
     fn finish(self, is_written: bool) -> bool {
@@ -153,6 +153,7 @@ impl LogWriter {
     fn end_turn(&self, pool: &Pool, ticket: Ticket, is_written: bool) -> bool {
         let now_ns = pool.env().clock.monotonic_ns();
         let is_part = self.queue.lock().finish(ticket, is_written, now_ns);
+        self.placed.notify_all();
         self.changed.notify_all();
         is_part
     }

@@ -31,8 +31,10 @@ use queue::{Entry, Queue};
 #[derive(Debug, Default)]
 pub struct LogWriter {
     queue: Mutex<Queue, rank::IntentQueue>,
-    /// Notified when records become stable, and when a writer has chosen its blocks or ends.
+    /// Notified when records become stable, and when a writer ends.
     changed: Condvar,
+    /// For writers that wait for their turn. Notified when another one has chosen its blocks or ends.
+    placed: Condvar,
     chain: Mutex<ChainWriter, rank::IntentChain>,
 }
 
