@@ -3,7 +3,7 @@
 use crate::{Volume, VolumeError};
 use millpond_env::rank;
 use millpond_env::sync::{Arc, Mutex, MutexGuard};
-use millpond_object::{Object, ObjectSet};
+use millpond_object::{Object, ObjectSet, unhurried};
 use millpond_ondisk::BlockId;
 use millpond_posix::{
     CHUNK_BYTES, Estimate, FREE_BLOCKS_MAX, FREE_DIRTY_BYTES, RangeLocks, TransactionSource,
@@ -108,12 +108,15 @@ impl Volume {
         while from < end {
             let to = (from - from % CHUNK_BYTES + CHUNK_BYTES).min(end);
             let (now, later) = rest.split_at((to - from) as usize);
+            // While this read waits for a device, it blocks only requests for the same blocks.
+            let edges = unhurried(|| data.read_edges(from, to - from));
+            let edges = edges.map_err(|error| self.errors().object(error))?;
             let tx = self.begin_as(Estimate {
                 bytes: (to - from) + 2 * self.block_bytes(),
                 written_bytes: to - from,
                 ..Estimate::default()
             })?;
-            let written = data.write(&tx, from, now);
+            let written = data.write_over(&tx, from, now, &edges);
             written.map_err(|error| self.errors().object(error))?;
             self.record_write(&tx, data, from, now);
             (from, rest) = (to, later);

@@ -70,7 +70,7 @@ pub use millpond_block::{
     Block, BlockAddress, BlockError, EncodedContent, Seal, WriteKey, unhurried,
 };
 pub use new_object::{NewObject, NewObjectSet};
-pub use object::Object;
+pub use object::{EdgeBlocks, Object};
 pub use object_view::ObjectView;
 pub use policy::{BlockPolicy, BlockTraits, DedupPolicy, RedundantMetadata, WritePolicy};
 pub use port::{BlockSink, Leak, WriteJob};

@@ -1,6 +1,9 @@
 //! One object open for change.
 
+mod edges;
 mod write;
+
+pub use edges::EdgeBlocks;
 
 use crate::byteswap;
 use crate::clones::NEWEST;

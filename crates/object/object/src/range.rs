@@ -1,9 +1,9 @@
 //! Frees ranges of an object, and finds its data and holes.
 
-use crate::Object;
 use crate::ObjectError;
 use crate::policy::BlockTraits;
 use crate::state::{BlockChange, BlockSource, Shape, Slot};
+use crate::{EdgeBlocks, Object};
 use millpond_env::sync::Arc;
 use millpond_ondisk::{BlockId, CompressionKind, Level};
 use millpond_txg::Transaction;
@@ -164,6 +164,7 @@ impl Object {
             }
         }
         // At most one block.
-        self.patch(tx, id, start as usize, &vec![0; count as usize])
+        let zeros = vec![0; count as usize];
+        self.patch(tx, id, start as usize, &zeros, &EdgeBlocks::default())
     }
 }

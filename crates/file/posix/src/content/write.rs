@@ -9,6 +9,7 @@ use crate::settings::Caller;
 use crate::state::{Lists, NodeState};
 use crate::writing::NODE_BYTES;
 use crate::{FileSystem, Node};
+use millpond_object::unhurried;
 use millpond_sa::FileFlags;
 
 /// The maximum size of a file in bytes.
@@ -145,14 +146,16 @@ impl FileSystem {
         bytes: &[u8],
     ) -> Result<(), FileError> {
         let writing = self.writing()?;
-        let end = start + bytes.len() as u64;
+        let length = bytes.len() as u64;
+        let end = start + length;
+        // While this read waits for a device, it blocks only requests for the same blocks of this file.
+        let edges = unhurried(|| node.object.read_edges(start, length))?;
         let now = writing.now();
         let (tx, old) = {
             let _change = node.lock_changes();
             let mut state = node.state();
             self.check_write_quotas(&state)?;
             let grown = self.grown_block(node, &state, end);
-            let length = bytes.len() as u64;
             let estimate = length + NODE_BYTES + 3 * u64::from(self.record_bytes());
             let tx = self.begin_writing(estimate, length)?;
             let old = state;
@@ -173,7 +176,7 @@ impl FileSystem {
         };
         // The transaction begins under the lock, but the bytes are copied without it: writers of other ranges
         // can continue.
-        if let Err(error) = node.object.write(&tx, start, bytes) {
+        if let Err(error) = node.object.write_over(&tx, start, bytes, &edges) {
             // Some of the bytes may have been written.
             self.record_nothing(&tx, Some(node.id));
             drop(tx);

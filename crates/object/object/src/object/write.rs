@@ -73,6 +73,20 @@ impl Object {
     /// If such a block cannot be read, if the object was freed, or if its block size is not a power of two
     /// and the range reaches beyond its only block.
     pub fn write(&self, tx: &Transaction, offset: u64, bytes: &[u8]) -> Result<(), ObjectError> {
+        self.write_over(tx, offset, bytes, &EdgeBlocks::default())
+    }
+
+    /// As [`Object::write`], with the blocks that [`Object::read_edges`] read for it.
+    ///
+    /// # Errors
+    /// As [`Object::write`]. It reads only what has changed since, or is in no edge block.
+    pub fn write_over(
+        &self,
+        tx: &Transaction,
+        offset: u64,
+        bytes: &[u8],
+        edges: &EdgeBlocks,
+    ) -> Result<(), ObjectError> {
         let Some(last) = (bytes.len() as u64).checked_sub(1) else {
             return Ok(());
         };
@@ -96,7 +110,7 @@ impl Object {
             if count as u64 == size {
                 self.write_block(tx, BlockId(offset / size), now.to_vec())?;
             } else {
-                self.patch(tx, offset / size, within, now)?;
+                self.patch(tx, offset / size, within, now, edges)?;
             }
             offset = offset.saturating_add(count as u64);
             rest = later;
@@ -201,8 +215,9 @@ impl Object {
         id: u64,
         start: usize,
         bytes: &[u8],
+        edges: &EdgeBlocks,
     ) -> Result<(), ObjectError> {
-        let mut known: Option<(Arc<Dnode>, Arc<Block>)> = None;
+        let mut known = edges.get(id);
         let mut original: Option<(Arc<millpond_ondisk::BlockPointer>, Arc<Block>)> = None;
         loop {
             if !self.own_clones(tx, id)? {
@@ -261,14 +276,7 @@ impl Object {
                     }
                     _ => {
                         drop(state);
-                        // The sync reads it again, if only a part of it is written.
-                        let block = self.ask_synced(&synced, |tree| {
-                            let tree = Tree {
-                                is_sequential: true,
-                                ..*tree
-                            };
-                            tree.read_part(id, may_be_apart)
-                        })?;
+                        let block = self.read_base(&synced, id, may_be_apart)?;
                         known = block.map(|block| (synced, block));
                         continue;
                     }

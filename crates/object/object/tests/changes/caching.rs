@@ -248,3 +248,55 @@ fn prefetched_dnodes_need_no_device_when_their_objects_are_opened() {
         }
     }
 }
+
+#[test]
+fn a_write_reads_its_edges_before_its_transaction() {
+    let mut cold = Cold::new(KEPT_METADATA);
+    let object = cold.live();
+    // Within a block, over two edges, and of whole blocks.
+    let cases = [
+        (BLOCK + 5, 100, 1),
+        (3 * BLOCK + 7, 2 * BLOCK, 2),
+        (6 * BLOCK, 2 * BLOCK, 0),
+    ];
+    for (offset, length, edges_expected) in cases {
+        let bytes = noise(offset, length as usize);
+        let mut edges = None;
+        let read = cold.cost(|| edges = Some(object.read_edges(offset, length).unwrap()));
+        assert_eq!(read[0], edges_expected, "{offset}");
+        let tx = cold.bench.begin();
+        let written = cold.cost(|| {
+            object
+                .write_over(&tx, offset, &bytes, &edges.unwrap())
+                .unwrap();
+        });
+        assert_eq!(written, [0, 0], "{offset}");
+        cold.content[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+    }
+    // What is dirty is not read, and a block beyond the end is not there.
+    let again = cold.cost(|| {
+        object.read_edges(BLOCK + 9, 10).unwrap();
+        object.read_edges(BLOCK * BLOCKS + 9, 10).unwrap();
+    });
+    assert_eq!(again, [0, 0]);
+    cold.bench.sync();
+    cold.read_all(&cold.live().into(), BLOCK as usize);
+}
+
+#[test]
+fn edges_of_before_a_sync_are_not_used() {
+    let mut cold = Cold::new(KEPT_METADATA);
+    let object = cold.live();
+    let edges = object.read_edges(5, 10).unwrap();
+    let tx = cold.bench.begin();
+    object.write(&tx, 100, b"newer").unwrap();
+    drop(tx);
+    cold.bench.sync();
+    let tx = cold.bench.begin();
+    object.write_over(&tx, 5, b"0123456789", &edges).unwrap();
+    drop(tx);
+    cold.content[5..15].copy_from_slice(b"0123456789");
+    cold.content[100..105].copy_from_slice(b"newer");
+    cold.bench.sync();
+    cold.read_all(&cold.live().into(), BLOCK as usize);
+}
