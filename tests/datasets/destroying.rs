@@ -2,7 +2,8 @@
 
 use crate::bench::Bench;
 use crate::{number, why};
-use millpond_dataset::{Dataset, DestroyOptions, Refusal};
+use millpond_dataset::{Dataset, DatasetError, DestroyOptions, Refusal};
+use std::collections::BTreeSet;
 
 #[test]
 fn a_tree_with_snapshots_and_clones_is_destroyed_in_one_txg() {
@@ -139,4 +140,41 @@ fn a_rollback_beyond_a_refquota_or_a_reservation_is_refused() {
     bench.settle();
     bench.check();
     bench.judge();
+}
+
+#[test]
+fn others_see_how_much_of_a_destroy_is_done() {
+    let bench = Bench::new("destroy progress");
+    let datasets = bench.datasets();
+    datasets.create_filesystem("tank/t", &[]).unwrap();
+    let names: Vec<String> = (0..600).map(|n| format!("tank/t@{n:03}")).collect();
+    for name in &names {
+        datasets.snapshot(&[name.as_str()], &[]).unwrap();
+    }
+    assert_eq!(datasets.destroy_progress(), None);
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (first, rest) = all.split_at(300);
+    let destroy: [&(dyn Fn() -> Result<(), DatasetError> + Sync); 2] = [
+        &|| datasets.destroy_snapshots(first, DestroyOptions::default()),
+        &|| datasets.destroy_in_order(rest, None),
+    ];
+    for destroy in destroy {
+        let mut seen = BTreeSet::new();
+        std::thread::scope(|scope| {
+            let destroying = scope.spawn(destroy);
+            while !destroying.is_finished() {
+                seen.extend(datasets.destroy_progress());
+            }
+            destroying.join().unwrap().unwrap();
+        });
+        assert!(
+            seen.iter()
+                .all(|(done, total)| done <= total && *total == 300)
+        );
+        // The destroy lasts much longer than a look.
+        assert!(seen.len() > 10, "{seen:?}");
+        assert_eq!(datasets.destroy_progress(), None);
+    }
+    bench.settle();
+    bench.check();
 }

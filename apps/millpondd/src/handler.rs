@@ -95,6 +95,7 @@ impl Service for RequestHandler<'_> {
             }),
             Request::ArcStatistics {} => Reply::ArcStatistics(arc_info()),
             Request::ImportProgress {} => Reply::ImportProgress(pools.import_progress()),
+            Request::ChangeProgress { pool } => Reply::ChangeProgress(pools.change_progress(pool)?),
             Request::Tunables {} => Reply::Tunables(tunables(&self.daemon.env)),
             Request::SetTunable { name, value } => {
                 Reply::SetTunable(set_tunable(&self.daemon.env, name, *value)?)

@@ -1,7 +1,9 @@
 //! Progress of long operations: a bar on the terminal, lines of text, or lines of JSON.
 
+mod change;
 mod steps;
 
+pub use change::show_change;
 pub use steps::{OfSteps, Step, style_of};
 
 use crate::text::{date, number};

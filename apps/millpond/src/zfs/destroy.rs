@@ -4,6 +4,7 @@ use super::change_text::{failure, reason};
 use super::lookup::{self, below, head_of, heads, number, one, pool_of, text};
 use super::names;
 use crate::command::Parsed;
+use crate::progress::show_change;
 use crate::session::{Ending, Failure, Session};
 use crate::text::number as numbers;
 use millpond_control::properties::{DatasetKind, Kinds};
@@ -188,9 +189,11 @@ fn snapshots(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         }
     };
     let changes = [change];
+    let shown = show_change(session, pool_of(name));
     let done = session
         .service()?
         .change(pool_of(name), &changes, &parsed.line);
+    drop(shown);
     match done {
         Ok(_) => Ok(0),
         Err(failed) => Err(Failure::Refused(snapshot_refusal(&failed.error, &found))),
@@ -370,9 +373,11 @@ fn dataset(session: &mut Session, parsed: &Parsed, name: &str) -> Ending {
         return Ok(0);
     }
     let changes: Vec<PoolChange> = all_of(gone).into_iter().collect();
+    let shown = show_change(session, pool_of(name));
     let done = session
         .service()?
         .change(pool_of(name), &changes, &parsed.line);
+    drop(shown);
     let Err(failed) = done else { return Ok(0) };
     if let ChangeError::Refused {
         why: Refusal::IsHeld,

@@ -5,6 +5,7 @@ use super::change_text::{failure, reason};
 use super::lookup::{self, below, head_of, heads, one, pool_of, text};
 use super::names;
 use crate::command::Parsed;
+use crate::progress::show_change;
 use crate::session::{Ending, Failure, Session};
 use crate::text::{columns::pad_right, date};
 use millpond_control::properties::{DatasetKind, Kinds};
@@ -166,9 +167,11 @@ pub fn rollback(session: &mut Session, parsed: &Parsed) -> Ending {
     changes.push(PoolChange::Dataset(DatasetChange::Rollback {
         snapshot: name.clone(),
     }));
+    let shown = show_change(session, pool_of(name));
     let done = session
         .service()?
         .change(pool_of(name), &changes, &parsed.line);
+    drop(shown);
     let changed = done.map_err(|failed| failure(&action, &failed))?;
     super::tell_notes(session, &changed.notes)?;
     Ok(u8::from(!changed.notes.is_empty()))

@@ -10,6 +10,7 @@
 mod about;
 mod arc;
 mod change;
+mod change_progress;
 mod condition;
 mod dataset;
 mod diff;
@@ -43,6 +44,7 @@ pub use change::{
     NewPoolRequest, NewSide, Note, OwnerQuota, PoolChange, PruneAmount, ScrubAction, TopRequest,
     Values,
 };
+pub use change_progress::ChangeProgress;
 pub use condition::{Condition, Purpose, condition};
 pub use dataset::{DatasetInfo, DatasetQuery, Wanted};
 pub use diff::{DiffQuery, PathChange, PathDifference, escape_path, unescape_path};

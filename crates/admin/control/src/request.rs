@@ -5,7 +5,7 @@
 
 use crate::failure::Denied as _;
 use crate::{
-    About, ArcInfo, ChangeError, ChangeFailure, Changed, ControlError, DatasetInfo,
+    About, ArcInfo, ChangeError, ChangeFailure, ChangeProgress, Changed, ControlError, DatasetInfo,
     DatasetPermissions, DatasetQuery, DeviceFacts, DeviceProblem, DiffQuery, Event, Failure,
     HistoryRecord, ImportError, ImportProgress, ImportRequest, ImportablePool, Imported,
     KeyProblem, MountInfo, MountProblem, MountRequest, NewDevices, NewPoolRequest, OwnerKind,
@@ -331,6 +331,9 @@ requests! {
         ArcStatistics, "org.millpond.ArcStatistics", arc_statistics() -> ArcInfo, Control(ControlError), Anyone;
         /// The imports that have not ended, and what they are doing.
         ImportProgress, "org.millpond.ImportProgress", import_progress() -> Vec<ImportProgress>, Control(ControlError), Anyone;
+        /// The changes of a pool that have not ended, as far as they are many steps.
+        ChangeProgress, "org.millpond.ChangeProgress", change_progress(pool: String as &str)
+            -> Vec<ChangeProgress>, Control(ControlError), Anyone;
         /// The settings of the process that answers, which OpenZFS has as module parameters.
         Tunables, "org.millpond.Tunables", tunables() -> Vec<TunableInfo>, Control(ControlError), Anyone;
         /// Changes a setting of the process that answers. It takes effect at once, and is not stored.

@@ -11,6 +11,7 @@ use crate::tasks::background::{Rest, SLICE_BLOCKS, StuckFreeing};
 use crate::tasks::bookmarks::CountingTxgs;
 use crate::tasks::context::SyncTaskContext;
 use crate::tasks::deadlist_cache::DeadlistCache;
+use crate::tasks::destroy_progress::DestroyProgress;
 use crate::tasks::directories::Head;
 use crate::tasks::receive::{Receives, raw_head};
 use crate::{DatasetError, KeyRing, RootKey};
@@ -41,6 +42,8 @@ pub struct Datasets {
     pub(crate) lending: Lending,
     pub(crate) counting_txgs: CountingTxgs,
     pub(crate) deadlists: DeadlistCache,
+    /// The destroys of many datasets that are under way.
+    pub(crate) destroying: DestroyProgress,
     /// Intent logs found when the pool was opened. The first txg claims or frees them.
     pub(crate) found_logs: Mutex<Vec<crate::writability::HeadLogFound>, rank::Leaf>,
     pub(crate) found_logs_choice: Mutex<FoundLogs, rank::Leaf>,
@@ -101,6 +104,7 @@ impl Datasets {
             lending: Lending::default(),
             counting_txgs: CountingTxgs::default(),
             deadlists: DeadlistCache::default(),
+            destroying: DestroyProgress::default(),
             heads: Mutex::default(),
             names: RwLock::new(()),
             has_background_work: AtomicBool::new(true),
@@ -126,6 +130,13 @@ impl Datasets {
     #[must_use]
     pub fn keys(&self) -> &Arc<KeyRing> {
         &self.keys
+    }
+
+    /// How many datasets are gone of those that calls under way destroy, and how many these are; `None` if nothing is
+    /// destroyed.
+    #[must_use]
+    pub fn destroy_progress(&self) -> Option<(usize, usize)> {
+        self.destroying.now()
     }
 
     /// Sets the key of the root dataset of a pool that will be created with `encryption`.

@@ -172,6 +172,7 @@ mod tests {
             "About",
             "ArcStatistics",
             "ImportProgress",
+            "ChangeProgress",
             "Tunables",
             "Datasets",
         ];

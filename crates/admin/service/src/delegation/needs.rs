@@ -95,6 +95,7 @@ pub(crate) fn needs(request: &Request) -> Needs {
         | Request::About {}
         | Request::ArcStatistics {}
         | Request::ImportProgress {}
+        | Request::ChangeProgress { .. }
         | Request::Tunables {}
         | Request::Datasets { .. } => Some(vec![]),
         Request::Device { .. }

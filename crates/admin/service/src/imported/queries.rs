@@ -1,7 +1,7 @@
 //! Answers queries from the last committed state.
 
 use super::*;
-use millpond_control::DatasetPermissions;
+use millpond_control::{ChangeProgress, DatasetPermissions};
 
 impl ImportedPools {
     /// Names of the pools, in byte order.
@@ -105,6 +105,23 @@ impl ImportedPools {
     ) -> Result<Vec<millpond_engine::OwnerSpace>, ControlError> {
         let pool = self.find(pool_of(dataset))?;
         pool.read_again(|view| info::space_by_owner(view, dataset, owners))
+    }
+
+    /// Answers [`millpond_control::Request::ChangeProgress`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn change_progress(&self, pool: &str) -> Result<Vec<ChangeProgress>, ControlError> {
+        let pool = self.find(pool)?;
+        let destroyed = pool
+            .live()
+            .and_then(|live| live.datasets().destroy_progress());
+        let destroyed = destroyed.map(|(done, total)| ChangeProgress {
+            action: "Destroying datasets".into(),
+            done: u64::try_from(done).unwrap_or(u64::MAX),
+            total: u64::try_from(total).unwrap_or(u64::MAX),
+        });
+        Ok(destroyed.into_iter().collect())
     }
 
     /// Answers [`millpond_control::Request::DeleteQueue`].

@@ -169,6 +169,7 @@ impl Datasets {
         names: &[&str],
         options: DestroyOptions,
     ) -> Result<(), DatasetError> {
+        let destroying = self.destroying.begin(names.len());
         self.task(
             |s| {
                 let mut found = vec![];
@@ -182,6 +183,7 @@ impl Datasets {
             |s, snapshots| {
                 for snapshot in snapshots {
                     s.destroy_or_defer(&snapshot)?;
+                    destroying.one();
                 }
                 Ok(())
             },

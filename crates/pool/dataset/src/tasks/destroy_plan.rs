@@ -34,6 +34,7 @@ impl Datasets {
     ) -> Result<(), DatasetError> {
         let (mut now, mut later) = names.split_at(names.len().min(CHANGED_HEADS_MAX));
         let mut is_checked = false;
+        let destroying = self.destroying.begin(names.len());
         loop {
             // Both steps are one: heads are not opened in between. `Ok` for a refusal, so that the txg does not fail.
             let refused = self.task(
@@ -51,6 +52,7 @@ impl Datasets {
                             Err(DatasetError::NotFound { .. }) if name.contains('@') => {}
                             Err(refusal) => return Ok(Some(refusal)),
                         }
+                        destroying.one();
                     }
                     Ok(None)
                 },

@@ -16,6 +16,7 @@ pub(crate) mod deadlist;
 pub(crate) mod deadlist_cache;
 pub(crate) mod destroy_head;
 mod destroy_plan;
+pub(crate) mod destroy_progress;
 pub(crate) mod destroy_snapshot;
 mod destroyed_tree;
 pub(crate) mod directories;
