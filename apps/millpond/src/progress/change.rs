@@ -1,25 +1,15 @@
 //! Shows how far a long change of a pool is.
 
-use super::{OfSteps, Progress, Step, Style, style_of};
+use super::{Progress, Step, show_steps};
 use crate::session::Session;
 use millpond_control::ChangeProgress;
 
-/// Quick changes show nothing.
-const WAIT_NS: u64 = 2_000_000_000;
-
 /// Shows the progress of a change of this pool that is about to begin, until the result is dropped.
 pub fn show_change(session: &Session, pool: &str) -> Option<Progress> {
-    let style = style_of(session.environment);
-    if style == Style::Hidden {
-        return None;
-    }
-    let daemon = session.pools.second()?;
-    let (pool, steps) = (pool.to_owned(), OfSteps::default());
-    let progress = Progress::start_after(style, WAIT_NS, move || {
-        let changes = daemon.change_progress(&pool).unwrap_or_default();
-        steps.report(step(changes))
-    });
-    Some(progress)
+    let pool = pool.to_owned();
+    show_steps(session, move |daemon| {
+        step(daemon.change_progress(&pool).unwrap_or_default())
+    })
 }
 
 /// The step of the first change. One that has ended, or not begun, waits for the pool's txg.

@@ -4,7 +4,7 @@ mod change;
 mod steps;
 
 pub use change::show_change;
-pub use steps::{OfSteps, Step, style_of};
+pub use steps::{Step, show_steps};
 
 use crate::text::{date, number};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -1,8 +1,9 @@
 //! Progress of operations in steps, as an import is one.
 
-use super::{Report, Style};
-use crate::session::Environment;
+use super::{Progress, Report, Style};
+use crate::session::{Environment, Session};
 use crate::text::date;
+use millpond_control::Service;
 use millpond_env::Env;
 use millpond_env::sync::Mutex;
 use serde_json::{Value, json};
@@ -10,8 +11,27 @@ use std::io::IsTerminal;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// Quick operations show nothing.
+const WAIT_NS: u64 = 2 * SECOND_NS;
+
+/// Shows the steps of an operation that the daemon is about to begin, until the result is dropped. `ask` asks for the
+/// present one over a connection of its own.
+pub fn show_steps(
+    session: &Session,
+    ask: impl Fn(&dyn Service) -> Step + Send + 'static,
+) -> Option<Progress> {
+    let style = style_of(session.environment);
+    if style == Style::Hidden {
+        return None;
+    }
+    let daemon = session.pools.second()?;
+    let steps = OfSteps::default();
+    let progress = Progress::start_after(style, WAIT_NS, move || steps.report(ask(&*daemon)));
+    Some(progress)
+}
+
 /// How `zpool` and `zfs` show progress: in a line on the terminal, or as `MILLPOND_PROGRESS` says.
-pub fn style_of(environment: &Environment) -> Style {
+fn style_of(environment: &Environment) -> Style {
     let asked = environment.variables.get("MILLPOND_PROGRESS");
     match asked.map(String::as_str) {
         Some("lines") => Style::Lines,
@@ -37,7 +57,7 @@ pub struct Step {
 
 /// Remembers when the present step began.
 #[derive(Debug, Default)]
-pub struct OfSteps(Mutex<Begun>);
+struct OfSteps(Mutex<Begun>);
 
 #[derive(Debug, Default)]
 struct Begun {
@@ -49,7 +69,7 @@ struct Begun {
 
 /// A step with what was seen of it before.
 #[derive(Debug)]
-pub struct StepReport {
+struct StepReport {
     step: Step,
     /// Since when it is seen.
     seen_ns: u64,
@@ -59,7 +79,7 @@ pub struct StepReport {
 
 impl OfSteps {
     /// Adds to a step what is known of it from earlier calls.
-    pub fn report(&self, step: Step) -> StepReport {
+    fn report(&self, step: Step) -> StepReport {
         self.report_at(step, Env::real().clock.monotonic_ns())
     }
 

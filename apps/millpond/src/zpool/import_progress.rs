@@ -1,25 +1,15 @@
 //! Shows what a long `zpool import` is doing.
 
-use crate::progress::{OfSteps, Progress, Step, Style, style_of};
+use crate::progress::{Progress, Step, show_steps};
 use crate::session::Session;
 use millpond_control::ImportProgress;
 
-/// Quick imports show nothing.
-const WAIT_NS: u64 = 2_000_000_000;
-
 /// Shows the steps of an import that is about to begin, until the result is dropped.
 pub fn show(session: &Session, word: &str) -> Option<Progress> {
-    let style = style_of(session.environment);
-    if style == Style::Hidden {
-        return None;
-    }
-    let daemon = session.pools.second()?;
-    let (word, steps) = (word.to_owned(), OfSteps::default());
-    let progress = Progress::start_after(style, WAIT_NS, move || {
-        let imports = daemon.import_progress().unwrap_or_default();
-        steps.report(step(&imports, &word))
-    });
-    Some(progress)
+    let word = word.to_owned();
+    show_steps(session, move |daemon| {
+        step(&daemon.import_progress().unwrap_or_default(), &word)
+    })
 }
 
 /// The step of the import of the pool that the word names.

@@ -237,7 +237,10 @@ impl LeafQueue {
             let is_short = matches!(class, IoClass::Scrub | IoClass::Rebuild)
                 && self.state.lock().is_beside(class);
             let count = match is_short {
-                true => count_within(rest, SCRUB_BYTES_BESIDE_MAX),
+                true => count_within(
+                    rest.iter().map(|read| read.length_bytes),
+                    SCRUB_BYTES_BESIDE_MAX,
+                ),
                 false => rest.len(),
             };
             let (now, later) = rest.split_at(count);
@@ -286,9 +289,8 @@ pub(crate) fn refuse(requests: &mut [WriteRequest<'_>], error: &DeviceError) {
     }
 }
 
-/// How many reads, from the first, have at most `most` bytes together; at least 1.
-fn count_within(reads: &[DeviceRead<'_>], most: usize) -> usize {
-    let lengths = reads.iter().map(|read| read.length_bytes);
+/// How many requests of these lengths, from the first, have at most `most` bytes together; at least 1.
+fn count_within(lengths: impl Iterator<Item = usize>, most: usize) -> usize {
     let ends = lengths.scan(0usize, |end, length| {
         *end = end.saturating_add(length);
         Some(*end)
@@ -317,15 +319,17 @@ fn shortened(requests: &[WriteRequest<'_>], run: (usize, u64), most: u64) -> (us
     if run.1 <= most {
         return run;
     }
-    let mut short = (0, 0u64);
-    for request in requests.iter().take(run.0) {
-        let bytes = short.1.saturating_add(request.bytes.len() as u64);
-        if short.0 > 0 && bytes > most {
-            break;
-        }
-        short = (short.0 + 1, bytes);
-    }
-    short
+    let lengths = || {
+        requests
+            .iter()
+            .take(run.0)
+            .map(|request| request.bytes.len())
+    };
+    let count = count_within(lengths(), usize::try_from(most).unwrap_or(usize::MAX));
+    (
+        count,
+        lengths().take(count).map(|length| length as u64).sum(),
+    )
 }
 
 /// A part of a batch from `start` on, as a batch with its own indices.

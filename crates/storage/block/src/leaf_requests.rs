@@ -18,8 +18,9 @@ const THREADS_MAX: usize = 8;
 /// Which threads of a leaf make a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// A caller waits for it.
+    /// A program waits for it: reads, the intent log, flushes, labels.
     Foreground,
+    /// Writes of a txg, prefetch, scans.
     Background,
 }
 
